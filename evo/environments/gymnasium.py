@@ -87,7 +87,7 @@ def is_registered(identifier: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Environment(environment.Environment):
+class GymnasiumEnvironment(environment.Environment):
     """A Gymnasium environment with observations of float32."""
 
     options: Options
@@ -190,7 +190,7 @@ def _side_by_side(frames: Any) -> Any:
 
 @lru_cache(maxsize=16)
 def _normalisation_of(options: Options) -> environment.Normalisation:
-    return normalisation_of(Environment(options)._raw(), options.normalise)
+    return normalisation_of(GymnasiumEnvironment(options)._raw(), options.normalise)
 
 
 def normalisation_of(env: gymnasium.Env[Any, Any], steps: int) -> environment.Normalisation:
@@ -273,6 +273,6 @@ def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env
     )
 
 
-def make(options: Options) -> Environment:
-    """Return the environment that `options` describe."""
-    return Environment(options)
+def make(options: Options) -> GymnasiumEnvironment:
+    """Return the environment of these options."""
+    return GymnasiumEnvironment(options)

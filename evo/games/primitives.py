@@ -18,7 +18,7 @@ GAME = int(Purpose.GAME)
 NUMBERED = 0  # purpose of draws that the game itself numbers
 
 
-class Clock(NamedTuple):
+class EpisodeClock(NamedTuple):
     """What the trainer keeps of each of B environments in addition to the game's own state."""
 
     seed: Any  # [B] uint64, of the episode
@@ -29,7 +29,7 @@ class Clock(NamedTuple):
 class Random(NamedTuple):
     """The stream of the episode that environment b plays."""
 
-    clock: Clock
+    clock: EpisodeClock
     b: int
 
 
@@ -85,6 +85,6 @@ def get_signed(row: NDArray[np.uint8], at: int, size: int) -> int:
     return int.from_bytes(row[at : at + size].tobytes(), "little", signed=True)
 
 
-def clock_of(count: int) -> Clock:
+def clock_of(count: int) -> EpisodeClock:
     """Return the clock of `count` environments."""
-    return Clock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))
+    return EpisodeClock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evo.cli.commands.evaluate import sampled
-from evo.environments.gymnasium import Environment, Options, make
+from evo.environments.gymnasium import GymnasiumEnvironment, Options, make
 from evo.errors import ConfigurationError
 from evo.games.catalogue.snake import Options as SnakeOptions
 from evo.games.catalogue.snake import make as make_snake
@@ -23,7 +23,7 @@ from evo.rollouts.rollout import Rollout
 from tests.rollouts.test_rollout import fresh, rows, train
 
 
-def pendulum(steps: int = 20, extra: int = 2) -> tuple[Environment, Rollout]:
+def pendulum(steps: int = 20, extra: int = 2) -> tuple[GymnasiumEnvironment, Rollout]:
     environment = make(Options(id="gymnasium:Pendulum-v1", max_steps=steps))
     network = Network.build(Policy(kind="linear"), environment.shape, environment.actions, extra)
     return environment, Rollout(network, environment)

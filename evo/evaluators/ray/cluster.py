@@ -36,7 +36,7 @@ MISSING = (
 )
 
 
-class Cluster:
+class RayCluster:
     """A connection to Ray; `ray` is the module. ConfigurationError where Ray is missing.
 
     `environment` is for workers; `cpus` and the directory `scratch` are for a cluster of its own. ResourceError where

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from evo.evaluators.ray.cluster import Cluster
+from evo.evaluators.ray.cluster import RayCluster
 from evo.evaluators.ray.tasks import Ray
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
@@ -65,7 +65,7 @@ def _leave() -> NoReturn:
 
 def join(spec: DriverSpec) -> Ray:
     """Join the cluster and return its evaluator; ResourceError where it lacks resources."""
-    cluster = Cluster(spec.address, spec.cpus, spec.environment, spec.scratch)
+    cluster = RayCluster(spec.address, spec.cpus, spec.environment, spec.scratch)
     try:
         cluster.refuse(spec.request)
         return Ray(spec.run, cluster, spec.request, spec.most)

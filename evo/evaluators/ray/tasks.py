@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError, first_line
-from evo.evaluators.ray.cluster import Cluster, capacity, lacking
+from evo.evaluators.ray.cluster import RayCluster, capacity, lacking
 from evo.evaluators.ray.code import code_of
-from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
+from evo.evaluators.ray.worker import Lost, RayAnswer, RayGivesUp, play
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed
@@ -52,7 +52,7 @@ class Ray:
     def __init__(
         self,
         spec: RunSpec,
-        cluster: Cluster,
+        cluster: RayCluster,
         request: Mapping[str, float],
         most: float = math.inf,
         deadline: float = SHORTEST_DEADLINE,
@@ -93,7 +93,7 @@ class Ray:
                     in_flight[self._send(ticket, now)] = ticket
                 for reference in self._answered(in_flight, now):
                     answer, ticket = self._answer(reference), in_flight.pop(reference)
-                    if isinstance(answer, GivesUp):
+                    if isinstance(answer, RayGivesUp):
                         self._give_up(answer, in_flight)
                         now.waiting.appendleft(ticket)
                     else:
@@ -159,11 +159,11 @@ class Ray:
         if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
             raise ResourceError(f"workers.resources: {missing}")
 
-    def _answer(self, reference: Any) -> Answer | Lost | GivesUp | Failed | Repeat:
+    def _answer(self, reference: Any) -> RayAnswer | Lost | RayGivesUp | Failed | Repeat:
         """Return the answer to a task."""
         errors = self._cluster.ray.exceptions
         try:
-            answer: Answer | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
+            answer: RayAnswer | Lost | RayGivesUp | Failed = self._cluster.ray.get(reference)
             return answer
         except errors.RayTaskError as error:  # it never reached `play`
             raise ConfigurationError(
@@ -177,7 +177,7 @@ class Ray:
         except (errors.RayError, ConnectionError) as error:
             raise self._cluster.lost(error) from error
 
-    def _take(self, answer: Answer | Lost | Failed | Repeat, ticket: int, now: Round) -> None:
+    def _take(self, answer: RayAnswer | Lost | Failed | Repeat, ticket: int, now: Round) -> None:
         if isinstance(answer, Repeat):
             now.replaced += answer is Repeat.LOST
             now.waiting.appendleft(ticket)
@@ -198,7 +198,7 @@ class Ray:
             self._deadlines.note(answer.seconds, size(now.task(ticket)))
             now.answer(ticket, answer.result, answer.worker, answer.seconds, answer.cpu_seconds)
 
-    def _give_up(self, answer: GivesUp, in_flight: Mapping[Any, int]) -> None:
+    def _give_up(self, answer: RayGivesUp, in_flight: Mapping[Any, int]) -> None:
         """Play one task fewer at a time, since Ray chooses the device of a task."""
         if answer.worker in self._spent:
             return

@@ -30,7 +30,7 @@ SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 
 
 @dataclass(frozen=True)
-class Answer:
+class RayAnswer:
     """A result, and what it took."""
 
     result: Result
@@ -50,7 +50,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class GivesUp:
+class RayGivesUp:
     """A worker's device has too little memory for the task, though another's may have enough."""
 
     why: str
@@ -83,7 +83,7 @@ def play(
     parents: NDArray[np.float32],
     task: Task,
     deadline: float,
-) -> Answer | Lost | GivesUp | Failed:
+) -> RayAnswer | Lost | RayGivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `deadline` seconds.
 
     `packed` is a `RunSpec` and `key` its SHA-256. `code` is the master's `code_of`: a worker with other code plays
@@ -103,13 +103,13 @@ def play(
             began, cpu_began = time.perf_counter(), time.process_time()
             result = player.play(task)
             seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-        return Answer(result, seconds, attempt, _worker(), player.fingerprint, _notices(player), cpu_seconds)
+        return RayAnswer(result, seconds, attempt, _worker(), player.fingerprint, _notices(player), cpu_seconds)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except DeviceMemoryError as error:
         _given_up.append(str(error))
         threading.Timer(SENDING, os._exit, [0]).start()
-        return GivesUp(str(error), _worker(), _who())
+        return RayGivesUp(str(error), _worker(), _who())
     except Exception as error:
         return Failed.of(error)
 

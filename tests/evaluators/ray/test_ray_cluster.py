@@ -22,7 +22,7 @@ import pytest
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
 from evo.evaluators import serial
 from evo.evaluators.ray import tasks as tasks_module
-from evo.evaluators.ray.cluster import Cluster
+from evo.evaluators.ray.cluster import RayCluster
 from evo.evaluators.ray.code import OURS
 from evo.evaluators.ray.tasks import Ray
 from evo.games.catalogue import snake
@@ -99,7 +99,7 @@ def evaluator(place: Path, cluster: Nodes, deadline: float = 30.0, **how: Any) -
     """Connect to a cluster as a run does; `variables` are in its workers' environment, a task takes `request`."""
     variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
     context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
-    with Ray(context, Cluster(cluster.address, 1, variables), request, deadline=deadline) as ray:
+    with Ray(context, RayCluster(cluster.address, 1, variables), request, deadline=deadline) as ray:
         yield ray
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from evo.compiled.arguments import whole
 from evo.games.catalogue.snake import rules
 from evo.games.plain import Numbers, plain_state
-from evo.games.primitives import Clock, Random, clock_of
+from evo.games.primitives import EpisodeClock, Random, clock_of
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
@@ -271,7 +271,7 @@ def cells_of_body(state: Any, size: int, b: int) -> list[Cell]:
     return [divmod(cell, size) for cell in ring.tolist()]
 
 
-def description(options: Any, state: Any, clock: Clock, b: int) -> dict[str, Any]:
+def description(options: Any, state: Any, clock: EpisodeClock, b: int) -> dict[str, Any]:
     """Return the arguments of the `Game` that equals board b."""
     size, fruit = options.size, int(state.fruit[b])
     return {
