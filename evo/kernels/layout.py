@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core.errors import TypingError
-from numba.extending import intrinsic, overload
+from numba import njit
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -120,26 +116,6 @@ def activation_size(network: Network) -> int:
     return max(-(-layer.outputs // WIDE) * WIDE for layer in network.layers)
 
 
-@intrinsic
-def _copy_block(typing, target, at, source, start):  # type: ignore[no-untyped-def]
-    """target[at : at + BLOCK] = source[start : start + BLOCK], as one vector; a loop would first test for overlap."""
-    if (target.dtype, target.layout, source.layout) != (source.dtype, "C", "C"):
-        raise TypingError("weights and packed weights are float32 in C order")
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vector = ir.VectorType(context.get_value_type(target.dtype), BLOCK).as_pointer()
-
-        def pointer(kind: Any, array: Any, index: Any) -> Any:
-            return builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [index]), vector)
-
-        block = builder.load(pointer(source, *arguments[2:]))
-        block.align = 4
-        builder.store(block, pointer(target, *arguments[:2])).align = 4
-        return context.get_dummy_value()
-
-    return types.void(target, at, source, start), generate
-
-
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     """Pack `weights` [P] block by block: the biases of a block of filters, then the rows of its kernel.
@@ -203,22 +179,17 @@ def pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
 def _pack_blocks(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the kernel and the biases of one layer; return the offset of what follows them."""
     fan_in, group = layer.kernel * layer.kernel * layer.channels, layer.group
-    filters, at = layer.filters, layer.packed
-    biases, to_next_group = offset + fan_in * filters, fan_in * group
+    filters, at, block = layer.filters, layer.packed, (fan_in + 1) * group
+    biases = offset + fan_in * filters
     for row in range(fan_in + 1):
         # Unsigned indices spare Numba the test for negative ones.
         source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
-        target = np.uint64(at + row * group)
-        for f in range(BLOCK, filters + 1, BLOCK):
-            _copy_block(packed, target, weights, source)
-            source += np.uint64(BLOCK)
-            target += np.uint64(BLOCK if f % group else BLOCK + to_next_group)
-        if filters % group:
-            for f in range(filters // BLOCK * BLOCK, -(-filters // group) * group):
-                packed[target] = weights[source] if f < filters else np.float32(0)
-                source += np.uint64(1)
-                target += np.uint64(1)
+        for first in range(0, filters, group):
+            target = np.uint64(at + first // group * block + row * group)
+            for f in range(group):
+                weight = weights[source + np.uint64(first + f)] if first + f < filters else np.float32(0)
+                packed[target + np.uint64(f)] = weight
     # A bias of -0 becomes 0: a sum that begins at 0 is never -0, so adding a product with zero changes no bit of it.
     for f in range(filters):
-        packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
+        packed[at + f // group * block + f % group] += np.float32(0)
     return biases + filters

@@ -7,16 +7,11 @@ contain none of this: its table of layers has another type (`evo.kernels.layout`
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba import njit
+from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels import vectors
 from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH, TREE
 
 kernel_cache.use(__name__)
@@ -55,53 +50,17 @@ def tanh(x):  # type: ignore[no-untyped-def]
     return -ONE if (x < -SATURATED) | (y < -ONE) else y
 
 
-@intrinsic(prefer_literal=True)
-def _codes(typing, lanes, x, x_at, out, out_at, codes):  # type: ignore[no-untyped-def]
-    """out[out_at + code * lanes + lane] = 1 where x[x_at + lane] is the code, else 0; a NaN stays one."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    width = lanes.literal_value
-    signature = types.void(lanes, x, types.intp, out, types.intp, types.intp)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, x_, x_at_, out_, out_at_, codes_ = arguments
-        source, target = (
-            context.make_array(signature.args[k])(context, builder, array).data for k, array in ((1, x_), (3, out_))
-        )
-        vector = ir.VectorType(ir.FloatType(), width)
-        one, zero = (ir.Constant(vector, [value] * width) for value in (1.0, 0.0))
-        seen = vectors.load(builder, source, x_at_, vector)
-        otherwise = builder.select(builder.fcmp_unordered("uno", seen, seen), seen, zero)
-        with cgutils.for_range(builder, codes_) as loop:
-            number = builder.sitofp(loop.index, ir.FloatType())
-            code = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-            code = vectors.shuffle(builder, code, code, [0] * width)
-            plane = builder.select(builder.fcmp_ordered("==", seen, code), one, otherwise)
-            at = builder.add(out_at_, builder.mul(loop.index, loop.index.type(width)))
-            vectors.store(builder, plane, target, at)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _one_hot(layer, x, out, lanes):  # type: ignore[no-untyped-def]
     """Write a plane for each code of each channel: [pixels, channels, lanes] -> [pixels, channels, codes, lanes]."""
     codes = layer.filters // layer.channels
     for k in range(layer.height * layer.width * layer.channels):
-        at, to = k * lanes, k * codes * lanes
-        if lanes == 16:
-            _codes(16, x, at, out, to, codes)
-        elif lanes == 8:
-            _codes(8, x, at, out, to, codes)
-        elif lanes == 4:
-            _codes(4, x, at, out, to, codes)
-        elif lanes == 2:
-            _codes(2, x, at, out, to, codes)
-        else:
-            for i in range(codes * lanes):
-                value, code = x[at + i % lanes], np.float32(i // lanes)
-                out[to + i] = ONE if value == code else (value if value != value else np.float32(0))
+        seen = x[k * lanes : (k + 1) * lanes]
+        for code in range(codes):
+            plane, number = out[(k * codes + code) * lanes : (k * codes + code + 1) * lanes], np.float32(code)
+            for lane in range(lanes):  # a NaN stays one
+                value = seen[lane]
+                plane[lane] = ONE if value == number else (value if value != value else np.float32(0))
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
