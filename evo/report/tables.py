@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from evo.errors import counted, printable_lines
+from evo.config.experiment import Experiment
+from evo.config.toml import section_text, value_text
+from evo.errors import EvoError, counted, printable_lines
+from evo.options import Section
 from evo.plugins.registry import command
 from evo.report.charts import TIMES
-from evo.report.differences import differences, repeating
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
 from evo.report.replays import Replays
@@ -22,6 +24,8 @@ from evo.training.testing import Baseline
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
 UNKNOWN = "-"
+START = "start.h5"  # stands for the champion that a run began with
+END = "END_OF_EXPERIMENT"
 
 
 def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
@@ -174,5 +178,64 @@ def provenance(run: Run) -> Markup:
     text = quiet(
         f"{about} These lines train the same again, to the same state hash{where}. ", verify, " checks this run."
     )
-    again = Markup(html.escape(printable_lines(repeating(run.config))))
+    again = Markup(html.escape(printable_lines(training_again(run.config))))
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])
+
+
+class Difference(NamedTuple):
+    """An option that is not the default."""
+
+    name: str  # as in ga.sigma
+    value: str
+    default: str
+
+
+def differences(experiment: Experiment) -> Iterator[Difference]:
+    """Yield every option that is not the default, in the order of an experiment file."""
+    for name, section in _sections(experiment).items():
+        for key, value in _changed(section).items():
+            info = type(section).model_fields[key]
+            default = "" if info.is_required() else _dumped(info.get_default(call_default_factory=True))
+            shown = START if (name, key) == ("run", "init_from") else value
+            yield Difference(f"{name}.{key}", value_text(shown), "" if default is None else value_text(default))
+
+
+def _sections(experiment: Experiment) -> dict[str, Section]:
+    """Return the sections that have an effect, by name."""
+    alike = ("run", "environment", "policy", "workers", "learner", "validation", "test")
+    names = [name for name in alike if name != "learner" or experiment.learns]
+    return {**{name: getattr(experiment, name) for name in names}, experiment.algorithm: experiment.options}
+
+
+def _changed(section: Section) -> dict[str, Any]:
+    """Return the options of a section that are not the default."""
+    fields = type(section).model_fields
+    return {
+        key: value
+        for key, value in section.model_dump(exclude_none=True).items()
+        if fields[key].is_required() or value != _dumped(fields[key].get_default(call_default_factory=True))
+    }
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(exclude_none=True) if isinstance(value, Section) else value
+
+
+def experiment_text(experiment: Experiment) -> str:
+    """Return the shortest experiment file that is known to load as the same experiment."""
+    sections: dict[str, Any] = {name: _changed(section) for name, section in _sections(experiment).items()}
+    whole = experiment.to_toml(counting=True)
+    try:
+        if Experiment.build(**sections).to_toml(counting=True) != whole:
+            return whole
+    except (EvoError, TypeError):
+        return whole
+    if "init_from" in sections["run"]:
+        sections["run"]["init_from"] = START
+    return "\n".join(section_text(name, values) for name, values in sections.items() if values)
+
+
+def training_again(experiment: Experiment) -> str:
+    """Return what to type in a shell to train the same again."""
+    train = command("evo.run", "again.toml", "--run-dir", "again")
+    return f"cat > again.toml <<'{END}'\n{experiment_text(experiment)}{END}\n{train}"

@@ -21,7 +21,7 @@ from evo.games.catalogue.snake.pictures import Board, position
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
 from evo.plugins import registry
-from evo.report import differences, meanings, replays
+from evo.report import meanings, replays, tables
 from evo.report import page as report_page
 from evo.report.charts import rising
 from evo.report.records import ancestry_of
@@ -226,8 +226,8 @@ def test_the_lineage_is_that_of_the_champion_back_to_its_first_ancestor(run: Pat
 
 def test_the_lines_that_repeat_a_run_end_with_its_state_hash(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     lines = Page(made[0] / "report.html").again.splitlines()
-    end = lines.index(differences.END)
-    assert lines[0] == f"cat > again.toml <<'{differences.END}'"
+    end = lines.index(tables.END)
+    assert lines[0] == f"cat > again.toml <<'{tables.END}'"
     assert lines[end + 1] == "python -m evo.run again.toml --run-dir again"
     (tmp_path / "again.toml").write_text("\n".join(lines[1:end]))
     words = lines[end + 1].split()[3:]
@@ -242,12 +242,12 @@ def test_a_file_of_differences_loads_as_the_same_experiment() -> None:
         "ga": {"sigma": 0.3},
     }
     experiment = evo.Experiment.build(**sections)
-    found = {one.name: (one.value, one.default) for one in differences.differences(experiment)}
+    found = {one.name: (one.value, one.default) for one in tables.differences(experiment)}
     assert found["ga.sigma"] == ("0.3", "0.1")
     assert found["run.seed"] == ("3", "1")
     assert "death = -0.5" in found["environment.rewards"][0]
     assert "ga.population" not in found
-    assert differences.experiment_text(experiment).count("\n") < 20
+    assert tables.experiment_text(experiment).count("\n") < 20
 
 
 def test_a_report_of_a_killed_run_says_what_there_is(run: Path) -> None:

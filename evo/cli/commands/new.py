@@ -19,6 +19,12 @@ NAMES = {
     "environment": ("my_env", "MyEnv"),
     "algorithm": ("my_algorithm", "MyAlgorithm"),
 }
+TESTS = '''"""The contract of the {kind} {name}: run it with pytest."""
+
+from evo.testing import {kind}_tests
+
+Test{class_name} = {kind}_tests({arguments})
+'''
 FOLDERS = {"game": "environments", "environment": "environments", "algorithm": "algorithms"}
 
 
@@ -37,16 +43,21 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
     if shadowed := _shadowed(kind, name):
         raise ConfigurationError(f"{name}: {shadowed}; choose another name, as my_{name}")
-    files = {f"{name}.py": f"{kind}.py", f"test_{name}.py": f"{kind}_tests.py", f"{name}.toml": f"{kind}.toml"}
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    tested = f'"gymnasium:{class_name}-v0", plugin="{name}"' if kind == "environment" else f'"{name}"'
+    texts = {f"test_{name}.py": TESTS.format(kind=kind, name=name, class_name=class_name, arguments=tested)}
+    for ending in ("py", "toml"):
+        text = (SKELETONS / f"{kind}.{ending}").read_text(encoding="utf-8")
+        for before, after in zip(NAMES[kind], (name, class_name), strict=True):
+            text = text.replace(before, after)
+        texts[f"{name}.{ending}"] = text
+    files = [f"{name}.py", f"test_{name}.py", f"{name}.toml"]
     for file in map(Path, files):
         if file.exists():
             raise ConfigurationError(f"{file}: exists already, and is left as it is")
-    for target, skeleton in files.items():
-        text = (SKELETONS / skeleton).read_text(encoding="utf-8")
-        for before, after in zip(NAMES[kind], (name, _class_name(name)), strict=True):
-            text = text.replace(before, after)
-        with resources("write", Path(target)):
-            Path(target).write_text(text, encoding="utf-8")
+    for file in map(Path, files):
+        with resources("write", file):
+            file.write_text(texts[file.name], encoding="utf-8")
     print(f"wrote {', '.join(files)}; next:")
     print(f"python -m pytest test_{name}.py")
     print(f"python -m evo.run {name}.toml --plugin {name}")
@@ -74,8 +85,3 @@ def _shadowed(kind: str, name: str) -> str:
     if installed or name in sys.stdlib_module_names | {*OURS} or Path(name, "__init__.py").exists():
         return "there is a module of this name, which the file would hide from Python"
     return ""
-
-
-def _class_name(name: str) -> str:
-    """Return a name as classes have it, my_game as MyGame."""
-    return "".join(part.capitalize() for part in name.split("_"))

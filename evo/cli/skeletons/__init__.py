@@ -1,1 +1,1 @@
-"""What `evo new` writes: a file of each kind, its tests, and an experiment; their names are replaced."""
+"""What `evo new` writes: a file of each kind and an experiment; their names are replaced."""
