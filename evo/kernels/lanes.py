@@ -1,9 +1,9 @@
 """The lanes kernel: one network on 16, 8, 4 or 2 episodes at a time, in float32 with the same bits on every machine.
 
-The innermost axis of every activation is the lane, one episode each. A lane's sum is taken in one fixed order: bias, then
-kernel rows, columns, channels. Multiplication and addition are separate, never fused or reassociated. So with finite
-weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which products
-with zero are skipped.
+The innermost axis of every activation is the lane, one episode each. A lane's sum is taken in one fixed order: bias,
+then kernel rows, columns, channels. Multiplication and addition are separate, never fused or reassociated. So with
+finite weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which
+products with zero are skipped.
 
 `evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
 `forward` is the kernel; `tests/kernels/plain_kernel.py` has the same arithmetic in plain loops.
@@ -33,8 +33,8 @@ WIDTHS = (16, 8, 4, 2)
 def lanes_for(live):  # type: ignore[no-untyped-def]
     """Return how many lanes to compute next where `live` are left: 16, 8, 4 or 2.
 
-    10 lanes are computed as 8 and 2, for example. Where a wider part costs less than several narrow ones (8 for 7, 8 and
-    4 for 11, 16 for 13 to 15), some of its lanes are idle. The rule is fixed, so that the count of lane slots is too.
+    10 lanes are computed as 8 and 2, for example. Where a wider part costs less than several narrow ones (8 for 7, 8
+    and 4 for 11, 16 for 13 to 15), some of its lanes are idle. The rule is fixed, so that the count of lane slots is.
     """
     if live >= 13:
         return 16
@@ -47,8 +47,8 @@ def lanes_for(live):  # type: ignore[no-untyped-def]
 def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first `live`
-    are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
+    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first
+    `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
     """
     last = layers.shape[0] - 1
     for i in range(last):
