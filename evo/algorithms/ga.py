@@ -8,6 +8,7 @@ episodes, so no candidate survives on one lucky score. Candidate k and parent k 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from functools import cache
 from itertools import count
 from typing import Any, Literal, Self
 
@@ -252,7 +253,7 @@ class GeneticAlgorithm(Algorithm):
         self, population: Sequence[Individual], source: WeightSource, number: int
     ) -> Generator[Request, Sequence[Result], tuple[Evaluated, Arrays, Metrics]]:
         """Play a population and set its fitness; that of an elite is its mean over at most `memory` generations."""
-        options, kind = self.options, fitness_class(1)
+        options, kind = self.options, cache(fitness_class(1))  # equal fitness is one object
 
         def tasks(source: WeightSource, numbers: slice) -> list[Task]:
             seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]

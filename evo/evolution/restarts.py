@@ -50,7 +50,7 @@ class Stall:
         return [self.restarts, self.best, self.generations]
 
     def restore(self, state: NDArray[np.int64]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.restarts, self.best, self.generations = (int(value) for value in state[:3])
 
 
@@ -98,7 +98,7 @@ class Sizes:
         return [self._kind, self._largest, *self._evaluated, self.size.population]
 
     def restore(self, state: NDArray[np.int64]) -> None:
-        """Go on from a state; from none, with the first size."""
+        """Continue from a state; from none, with the first size."""
         if self._growth == "same" or not len(state):
             return
         kind, largest, *evaluated, population = (int(value) for value in state)

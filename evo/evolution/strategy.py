@@ -187,7 +187,7 @@ class EvolutionStrategy(Algorithm):
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Go on from a distribution; a fork counts its generations anew, and has the size that its options say."""
+        """Continue from a distribution; a fork counts its generations anew, and has the size that its options say."""
         progress = np.asarray(state["progress"], np.int64)
         self._stall.restore(progress)
         if len(records):
