@@ -52,7 +52,7 @@ def train_to_the_end(
     display.say(headline(experiment))
     from evo.process import ignored
     from evo.run import generations
-    from evo.training.init_from import handed_over
+    from evo.training.beginning import handed_over
     from evo.training.session import Session, known_champion
 
     store, forked = opened()

@@ -16,7 +16,7 @@ from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
 from evo.process import ignored
 from evo.store.champion import ChampionScore, Score, network_layers, read_champion
 from evo.store.metrics import finite
-from evo.store.provenance import keep_fingerprint, made_by
+from evo.store.run_directory import keep_fingerprint, made_by
 from evo.training import testing
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.beginning import make_algorithm

@@ -27,16 +27,18 @@ from evo.training.generation import Publisher, addressed, play_out
 from evo.training.testing import playing
 from evo.verify import champion
 from evo.verify.champion import INVALID_STATE, examine_file, has_champion, measure, rebuilt
-from evo.verify.comparison import (
+from evo.verify.verification import (
+    Evidence,
     PoisonSkipped,
+    Report,
     candidates,
-    difference,
     differing_arrays,
+    examine,
     has_candidates,
+    how_differs,
     is_forked,
     same_outcome,
 )
-from evo.verify.verification import Evidence, Report, examine
 
 SAMPLE = 64  # candidates that are replayed, at least
 
@@ -255,7 +257,7 @@ class Replayer:
         arrays = {f"state/{name}": array for name, array in state.items()}
         arrays |= {f"record/{name}": array for name, array in record.items()}
         differing = differing_arrays(line, arrays)
-        mistakes = [difference(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
+        mistakes = [how_differs(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
         if found:
             self.champion_found = f"a replay of generation {line.generation} finds the same weights"
         elif champion is not None:

@@ -19,8 +19,8 @@ from evo.diagnosis.signs import Finding
 from evo.report.tables import times
 from evo.report.verdict import trend
 from evo.store.champion import Champion, Score
-from evo.store.provenance import provenance
 from evo.store.run import Run
+from evo.store.run_directory import provenance
 from evo.store.store import Store
 from evo.training.testing import Baseline
 from tests.helpers.calling import ROOT, SMALL, called

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("tables")
     (where / "small.toml").write_text(SMALL)
     from evo.config.experiment import Experiment
-    from evo.store.provenance import provenance
+    from evo.store.run_directory import provenance
 
     experiment = Experiment.load(where / "small.toml")
     with Store.create(where / "run", experiment.to_toml(provenance()), experiment.identity()) as store:

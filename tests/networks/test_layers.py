@@ -20,7 +20,7 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.layer import FORMS, parse
 from evo.networks.network import Network, Options
 from evo.store.champion import network_layers
-from evo.training.init_from import fit
+from evo.training.beginning import fit
 from tests.helpers.networks import layered, plain_scores, random_observations, random_weights
 from tests.kernels.plain_kernel import forward_plain
 from tests.kernels.test_lanes import ZEROS, bits, scores_of_width

@@ -8,7 +8,7 @@ import pytest
 
 from evo.errors import DataError
 from evo.files.layout import FINGERPRINT
-from evo.store.provenance import keep_fingerprint
+from evo.store.run_directory import keep_fingerprint
 
 
 def test_another_arithmetic_is_refused_with_both_named_and_nothing_is_changed(tmp_path: Path) -> None:

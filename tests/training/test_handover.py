@@ -17,7 +17,7 @@ from evo.networks.network import Network, Options
 from evo.setup import Setup
 from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
-from evo.training.init_from import fit, keep
+from evo.training.beginning import fit, keep
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
