@@ -64,11 +64,8 @@ def axis_of(text: str) -> Axis:
             f"--over {text}: must be an option and its values, as in ga.sigma=0.05,0.1 or ga.sigma=0.01..1:log"
         )
     for refused, why in REFUSED.items():
-        if (
-            key == refused
-            or key.startswith(f"{refused}.")
-            or (refused == "run.generations" and key.endswith(refused[3:]))
-        ):
+        of_algorithm = refused == "run.generations" and key.endswith(".generations")
+        if key == refused or key.startswith(f"{refused}.") or of_algorithm:
             raise ConfigurationError(f"--over {key}: cannot be varied: {why}")
     if key.startswith("environment.") and not key.startswith(TRAINING):
         raise ConfigurationError(
@@ -126,14 +123,10 @@ def grid(axes: Sequence[Axis]) -> list[Values]:
     for axis in axes:
         if axis.is_range:
             raise ConfigurationError(f"--over {axis.key}: a range needs --search optuna; else list the values")
-    count = 1
-    for axis in axes:
-        count *= len(axis.values)
-    if count > MOST_TRIALS:
+    if (count := math.prod(len(axis.values) for axis in axes)) > MOST_TRIALS:
         raise ConfigurationError(f"--over: {count:,} combinations are more than {MOST_TRIALS:,}")
-    return [
-        dict(zip([axis.key for axis in axes], values, strict=True)) for values in product(*(a.values for a in axes))
-    ]
+    keys = [axis.key for axis in axes]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
 
 
 def name_of(values: Values) -> str:
