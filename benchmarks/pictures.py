@@ -23,7 +23,7 @@ from benchmarks.peers import ROOT
 from evo.cli.commands.watch import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
 from evo.config.experiment import Experiment
-from evo.games.films import save_film
+from evo.games.pictures import save_film
 from evo.run import Row
 from evo.store.run import Run
 from evo.training.testing import playing, record

@@ -1,4 +1,7 @@
-"""`evo.compiled.exact` for compiled code and over arrays; NumPy's functions differ in last bits between processors."""
+"""`evo.compiled.exact` for compiled code and over arrays, and set bits of words.
+
+NumPy's functions differ in last bits between processors.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled import exact
 
 kernel_cache.use(__name__)
+
+ONE = np.uint64(1)
+PAIRS, QUADS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+NIBBLES, BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 exp, log = (njit(cache=True, error_model="numpy", nogil=True)(function) for function in (exact.exp, exact.log))
 
@@ -39,3 +46,12 @@ def product(vector: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray
     out = np.zeros(matrix.shape[1])
     _sums(vector, np.ascontiguousarray(matrix, np.float64), out)
     return out
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def popcount(word):  # type: ignore[no-untyped-def]
+    """Return the number of set bits of a uint64; LLVM compiles it to one instruction."""
+    word = word - ((word >> ONE) & PAIRS)
+    word = (word & QUADS) + ((word >> np.uint64(2)) & QUADS)
+    word = (word + (word >> np.uint64(4))) & NIBBLES
+    return np.int64((word * BYTES) >> np.uint64(56))

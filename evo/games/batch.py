@@ -10,9 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.arguments import whole
 from evo.games import contract
 from evo.games.contract import CompiledGame
+from evo.games.declaration import whole
 from evo.games.step import Ended, Envs, begin_next, play
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -16,6 +17,17 @@ from evo.errors import ConfigurationError
 from evo.options import OF_TRAINER, EnvironmentOptions, Section
 
 LARGEST = float(np.finfo(np.float32).max)
+
+
+def whole(name: str, value: Any, lowest: int, highest: int) -> int:
+    """Return `value` as an int; ValueError where it is no integer or lies outside [lowest, highest]."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{name} is a whole number, not {value!r}") from None
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} is {number}, not between {lowest} and {highest}")
+    return number
 
 
 class GameOptions(EnvironmentOptions):

@@ -14,11 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from evo.compiled.arguments import whole
 from evo.environment import Shown
 from evo.games.batch import Batch
 from evo.games.contract import CompiledGame
-from evo.games.declaration import Declaration, GameOptions
+from evo.games.declaration import Declaration, GameOptions, whole
 from evo.games.plain import PlainGame, action_space, observation_space
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED

@@ -1,13 +1,25 @@
-"""What can be shown of an episode: pictures for films, and as coloured text for terminals."""
+"""What can be shown of an episode: pictures, also as coloured text for terminals, and films.
+
+Films are animated GIF, lossless WebP, and MP4, which FFmpeg writes (the extra `video` brings it).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from subprocess import PIPE, Popen
 
 import numpy as np
 
 from evo.environment import Frame
+from evo.errors import ConfigurationError, extra, first_line
 
+PALETTE_FRAMES = 16  # of a GIF, that its colours are chosen from
+SLOWEST, FASTEST = 1, 50  # frames per second
+LAST = 1000  # milliseconds that the last frame is shown for beyond its own
 MOST_COLUMNS, MOST_ROWS = 76, 40  # pixels of a picture in a terminal, of which a line shows two rows
 SIDE = 320  # pixels of the longer side of a film, about
 SHADES = " .:-=+*#%@"  # from dark to light
@@ -63,3 +75,64 @@ def _coloured(upper: Frame, lower: Frame) -> str:
 def _shaded(row: Frame) -> str:
     light = row.mean(axis=1) / 256
     return "".join(2 * SHADES[int(one * len(SHADES))] for one in light)
+
+
+def save_film(path: str | Path, frames: Sequence[Frame], frames_per_second: float = 12.0) -> None:
+    """Write frames of one size as a film of the kind that its name ends with; the last one stands for a second.
+
+    GIF rounds colours to 256 and times to 10 ms; WebP keeps every colour; MP4 is H.264. ValueError where there are no
+    frames, or not 1 to 50 of them per second; ConfigurationError where FFmpeg is missing, OSError where it fails.
+    """
+    if not frames:
+        raise ValueError("a film needs at least one position")
+    if not SLOWEST <= frames_per_second <= FASTEST:
+        raise ValueError(f"{frames_per_second} frames per second, not between {SLOWEST} and {FASTEST}")
+    save = {".gif": _save_gif, ".webp": _save_webp, ".mp4": _save_mp4}[Path(path).suffix.lower()]
+    save(path, frames, frames_per_second)
+
+
+def _save_gif(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+    from PIL import Image  # only who makes a film waits for it
+
+    sampled = [*frames[:: -(-len(frames) // PALETTE_FRAMES)], frames[-1]]
+    together = Image.fromarray(np.concatenate(sampled))  # one palette, so that pixels change with moves alone
+    palette = together.quantize(method=Image.Quantize.FASTOCTREE)
+    drawn = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    milliseconds = [10 * round(100 / frames_per_second)] * len(frames)
+    milliseconds[-1] += LAST
+    drawn[0].save(path, "GIF", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0)
+
+
+def _save_webp(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+    from PIL import Image
+
+    drawn, milliseconds = [Image.fromarray(frame) for frame in frames], [round(1000 / frames_per_second)] * len(frames)
+    milliseconds[-1] += LAST
+    drawn[0].save(
+        path, "WEBP", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0, lossless=True, method=4
+    )
+
+
+def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+    program = which("ffmpeg")
+    if program is None:
+        try:
+            program = extra("imageio_ffmpeg", str(path)).get_ffmpeg_exe()
+        except RuntimeError as error:
+            raise ConfigurationError(f"{path}: {first_line(error)}") from error
+    height, width = frames[0].shape[:2]
+    even = ((0, height % 2), (0, width % 2), (0, 0))  # H.264 halves the sides for colours
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"]
+    film = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16", "-f", "mp4", str(Path(path).absolute())]
+    line = [program, "-y", "-loglevel", "error", *raw, "-r", str(frames_per_second), "-i", "-", *film]
+    with Popen(line, stdin=PIPE, stderr=PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with suppress(BrokenPipeError):  # FFmpeg has ended, and says why
+            for frame in [*frames, *[frames[-1]] * round(frames_per_second * LAST / 1000)]:
+                process.stdin.write(np.pad(frame, even, mode="edge").tobytes())
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        message = process.stderr.read().decode(errors="replace")
+    if process.returncode:
+        raise OSError(f"ffmpeg: {first_line(message) or process.returncode}")

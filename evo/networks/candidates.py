@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.bits import popcount
+from evo.compiled.functions import popcount
 from evo.errors import DataError
 from evo.networks.network import Network
 from evo.randomness.philox_compiled import philox

@@ -9,11 +9,12 @@ import json
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from evo.config.environments import environment_of
 from evo.errors import counted
+from evo.games.catalogue import snake
 from evo.games.catalogue.snake import Options as Snake
 from evo.networks.network import Network
 from evo.pages.playable import playable, record
@@ -26,6 +27,7 @@ ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
     "erl": "evolutionary reinforcement learning",
 }  # fmt: skip
+BROWSER, GAME = Path(__file__).parent / "browser", Path(str(snake.__file__)).parent / "page"
 CORE = ("philox.js", "snake.js", "network.js", "episode.js")  # what plays; also runs in a worker and in Node
 INTERFACE = ("drawing.js", "interface.js", "verification.js")
 STYLE, TEMPLATE = "page.css", "page.html"
@@ -137,8 +139,8 @@ def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mappi
 
 
 def text(name: str) -> str:
-    """Return the text of a file of the folder `browser`."""
-    return files("evo.pages").joinpath("browser", name).read_text("utf-8")
+    """Return the text of a file of the folder `browser`, or of the game's own folder."""
+    return ((GAME if (GAME / name).exists() else BROWSER) / name).read_text("utf-8")
 
 
 def script(names: Iterable[str]) -> str:

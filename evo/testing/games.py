@@ -26,39 +26,14 @@ NONE = np.full(1, -1, np.int32)
 FRESH = WeightSource(NONE, NONE, np.array([5], np.uint64), np.zeros(1, np.float32))  # a network without a parent
 
 
-class Plain(Environment):
+class Plain(GameEnvironment):
     """A game of which nothing is compiled."""
 
-    def __init__(self, environment: GameEnvironment) -> None:
-        self._environment = environment
+    game = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the game's."""
-        return self._environment.shape
-
-    @property
-    def actions(self) -> int:
-        """Return the game's."""
-        return self._environment.actions
-
-    @property
-    def continuous(self) -> bool:
-        """Return the game's."""
-        return self._environment.continuous
-
-    @property
-    def episode_metrics(self) -> tuple[str, ...]:
-        """Return the game's."""
-        return self._environment.episode_metrics
-
-    def env(self) -> Any:
+    def env(self, render_mode: str | None = None) -> Any:
         """Return the game in plain Python."""
-        return self._environment.plain_env()
-
-    def metrics_of_episode(self, info: Any, truncated: bool) -> tuple[int, ...]:
-        """Return the game's."""
-        return self._environment.metrics_of_episode(info, truncated)
+        return self.plain_env()
 
 
 class GameTests:
@@ -87,7 +62,10 @@ class GameTests:
     def test_compiled_episodes_are_those_of_plain_python(self) -> None:
         """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
         task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
-        compiled, plain = self._played(self.environment, task), self._played(Plain(self.environment), task)
+        compiled, plain = (
+            self._played(self.environment, task),
+            self._played(Plain(self.environment.definition, self.environment.options), task),
+        )
         for name in ("returns", "lengths", "episode_metrics"):
             np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
         mine: Any = compiled.transitions

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from evo.errors import ConfigurationError
 from evo.games import Game, GameOptions
 from evo.games.catalogue import catch
-from evo.games.envs import GameVectorEnv
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import mistakes_text
@@ -246,7 +245,7 @@ def test_two_games_with_one_state_and_different_bounds_are_refused() -> None:
 
 def test_a_vector_that_resets_in_the_same_step_hands_out_what_ended() -> None:
     environment = catch.make(catch.Options(id="catch", rows=5))
-    vector = GameVectorEnv(environment, 3, autoreset_mode="SameStep")
+    vector = environment.vector_env(3, autoreset_mode="SameStep")
     singles = [environment.env() for _ in range(3)]
     seen, _ = vector.reset(seed=np.int64(4))
     alone = [env.reset(seed=4 + i)[0] for i, env in enumerate(singles)]
@@ -262,7 +261,7 @@ def test_a_vector_that_resets_in_the_same_step_hands_out_what_ended() -> None:
 
 
 def test_a_vector_that_resets_nothing_asks_for_it_and_resets_what_is_chosen() -> None:
-    vector = GameVectorEnv(catch.make(catch.Options(id="catch", rows=3)), 2, autoreset_mode="Disabled")
+    vector = catch.make(catch.Options(id="catch", rows=3)).vector_env(2, autoreset_mode="Disabled")
     vector.reset(seed=1)
     for _ in range(2):
         seen, *_ = vector.step(np.ones(2, np.int64))
@@ -277,7 +276,7 @@ def test_games_are_registered_with_gymnasium() -> None:
     env = gymnasium.make("evo/catch-v0", rows=6, render_mode="rgb_array")
     assert env.reset(seed=3)[0].shape == (6, 5, 1)
     assert env.render().shape == (6, 5, 3)
-    assert env.metadata["render_modes"] == ["rgb_array"]
+    assert env.metadata["render_modes"] == ["rgb_array", "ansi", "human"]
     envs = gymnasium.make_vec("evo/catch-v0", 3, autoreset_mode="SameStep", rows=6)
     seen, _ = envs.reset(seed=3)
     np.testing.assert_array_equal(seen[0], env.reset(seed=3)[0])

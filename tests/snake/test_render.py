@@ -17,7 +17,7 @@ from PIL import Image, ImageSequence
 from evo.errors import ConfigurationError
 from evo.games.catalogue.snake.pictures import BORDER, FRUIT, HEAD, Position, position, rgb, text
 from evo.games.catalogue.snake.players import greedy_player
-from evo.games.films import save_film
+from evo.games.pictures import save_film
 from snake.rules import Game
 
 SHOWN = Position(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)

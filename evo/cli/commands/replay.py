@@ -157,7 +157,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     shown, filmed = recording.positions(environment), ""
     if film is not None:
         from evo.files.durable import resources
-        from evo.games.films import FASTEST, save_film
+        from evo.games.pictures import FASTEST, save_film
 
         with resources("write", film):
             save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))

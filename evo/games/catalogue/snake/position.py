@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from evo.compiled.arguments import whole
 from evo.games.catalogue.snake import rules
+from evo.games.declaration import whole
 from evo.games.plain import Numbers, plain_state
 from evo.games.primitives import EpisodeClock, Random, clock_of
 from evo.records import GOES_ON, TERMINATED, TRUNCATED

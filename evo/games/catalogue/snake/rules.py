@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 def arrays(options: Any, forced: int = 0) -> State:
-    """Return the state of one board, with places for so many forced fruits."""
+    """Return the state of one board, with places for `forced` fruits."""
     cells = options.size**2
     return State(
         body=np.zeros(cells, np.uint8 if cells <= 256 else np.uint16),

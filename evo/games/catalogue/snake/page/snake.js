@@ -1,4 +1,4 @@
-// The rules of Snake (snake/rules.py) and what a network sees of a board (snake/observe.py).
+// The rules of Snake (../rules.py) and what a network sees of a board (../observations.py).
 // A cell is the number row * size + column. Directions: 0 up, 1 right, 2 down, 3 left.
 
 const ALIVE = 0, TERMINATED = 1, TRUNCATED = 2;
