@@ -51,6 +51,14 @@ def test_no_files_import_one_another_in_a_circle() -> None:
     assert circles(module_graph()) == []
 
 
+def test_imports_for_type_checking_and_in_functions_count(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    text = "import a\nif TYPE_CHECKING:\n    from b import c\ndef f():\n    import d\n"
+    file.write_text(text + "if __name__ == '__main__':\n    import e\n")
+    assert {*names_imported(file)} == {"a", "b.c", "d"}
+    assert {*names_imported(file, only_at_import=True)} == {"a"}
+
+
 def test_a_circle_is_found_wherever_it_is() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
     assert circles({"a": {"b", "c"}, "b": {"c"}}) == []

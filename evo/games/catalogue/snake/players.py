@@ -154,8 +154,8 @@ def reachable(game: Game, body: Body) -> dict[Cell, int]:
 def neighbours_on(size: int) -> dict[Cell, list[Cell]]:
     """Return the neighbours of every cell on the board: up, right, down, left."""
     cells = [(row, column) for row in range(size) for column in range(size)]
-    beside = {cell: [(cell[0] + down, cell[1] + right) for down, right in MOVES] for cell in cells}
-    return {cell: [near for near in beside[cell] if near in beside] for cell in cells}
+    around = {cell: [(cell[0] + down, cell[1] + right) for down, right in MOVES] for cell in cells}
+    return {cell: [near for near in around[cell] if near in around] for cell in cells}
 
 
 @lru_cache
