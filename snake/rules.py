@@ -10,4 +10,4 @@ from evo.games.catalogue.snake.position import MOVES as MOVES
 from evo.games.catalogue.snake.position import Cell as Cell
 from evo.games.catalogue.snake.position import Game as Game
 from evo.games.catalogue.snake.rules import HEADINGS as HEADINGS
-from evo.randomness.philox import episode_seed as episode_seed
+from evo.randomness.streams import episode_seed as episode_seed

@@ -19,8 +19,7 @@ from evo.algorithms.map_elites import NOWHERE, ArchiveOptions, Children, Emitter
 from evo.evolution.population import FITNESS_WORST
 from evo.evolution.strategy import LARGEST
 from evo.networks.candidates import Rebuilder
-from evo.randomness.philox import draw
-from evo.randomness.streams import Purpose, candidate_keys, stream
+from evo.randomness.streams import Purpose, candidate_keys, draw, stream
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
 from evo.evolution.restarts import Size
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, shared_by_rank
-from evo.randomness.philox_arrays import philox
-from evo.randomness.streams import Purpose, candidate_keys
+from evo.randomness.streams import Purpose, candidate_keys, philox_each
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
@@ -51,7 +50,7 @@ class SelfAdaptive(Distribution):
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it, with log-normal standard deviations."""
-        words = philox(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
+        words = philox_each(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
         normal = (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
         sigmas = exp(self.log_sigma + self._spread * normal)  # sigma e^(tau N(0, 1))
         return around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))

@@ -48,8 +48,7 @@ from evo.evolution.toolbox import (
     worst,
 )
 from evo.plugins import registry
-from evo.randomness.philox_arrays import draws
-from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
+from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, Task, WeightSource
 from evo.setup import Setup
 

@@ -165,7 +165,7 @@ class PPO(ActorCritic):
 
     def minibatches(self, number: int, count: int) -> Iterator[Rows]:
         """Yield shuffled minibatches of every epoch; whole episodes may have fewer transitions than `minibatches`."""
-        from evo.randomness.shuffle import minibatches
+        from evo.randomness.philox_compiled import minibatches
 
         for epoch in range(self.options.epochs):
             yield from minibatches(self.setup.seed, number, epoch, count, min(self.options.minibatches, count))

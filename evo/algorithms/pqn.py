@@ -112,7 +112,7 @@ class PQN(GradientMethod):
 
     def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
-        from evo.randomness.shuffle import minibatches
+        from evo.randomness.philox_compiled import minibatches
 
         assert played is not None
         transitions, environment = played.transitions, self.setup.environment_in(played.number)

@@ -13,14 +13,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import exact
+from evo.compiled.functions import exp as exp_of
 from evo.networks.candidates import noise_from
 
 kernel_cache.use(__name__)
 
 CHUNK = 2048  # weights at a time: their sums stay in the first cache
 _DIGITS = Context(prec=30)  # of correctly rounded logarithms: the same on every machine, as math.log is not
-_exp = njit(cache=True, error_model="numpy")(exact.exp)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -58,7 +57,7 @@ def _norm(vector):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def _fill(x, out):  # type: ignore[no-untyped-def]
     for i in range(x.shape[0]):
-        out[i] = _exp(x[i])
+        out[i] = exp_of(x[i])
 
 
 def noise_sum(keys: NDArray[np.uint64], factors: NDArray[np.float64], size: int) -> NDArray[np.float64]:

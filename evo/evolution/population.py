@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 
 from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
-from evo.randomness.philox_arrays import draws, philox
-from evo.randomness.streams import Purpose, candidate_keys
+from evo.randomness.streams import Purpose, candidate_keys, draws, philox_each
 from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def sigma_table(base: float) -> NDArray[np.float32]:
 
 def drawn_steps(streams: NDArray[np.uint64], spread: float) -> NDArray[np.int64]:
     """Return steps of sigma whose factors are log-normal: exp(spread * N(0, 1)), one from each stream.  # [N] -> [N]"""
-    words = philox(streams, 0, 0, 0, 0)[0]
+    words = philox_each(streams, 0, 0, 0, 0)[0]
     # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
     steps: NDArray[np.float64] = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * spread * 4.0805567)
     return steps.astype(np.int64)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from evo.compiled.exact import exp
 from evo.evolution.noise_sums import ln
 from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION
-from evo.randomness.philox import philox
-from evo.randomness.streams import Purpose, stream
+from evo.randomness.streams import Purpose, philox, stream
 
 Growth = Literal["same", "ipop", "bipop"]
 FIRST, LARGE, SMALL = range(3)  # kinds of searches

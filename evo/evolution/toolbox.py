@@ -21,8 +21,7 @@ from evo.evolution.population import STEPS
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.plugins import registry
-from evo.randomness.philox import draw
-from evo.randomness.philox_arrays import draws
+from evo.randomness.streams import draw, draws
 from evo.records import Arrays, WeightSource
 
 Crossover = Literal["none", "uniform", "layers"]

@@ -240,10 +240,6 @@ class CompiledGame:
         """Return how many bytes a snapshot has."""
         return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
 
-    def recorded_actions(self, *sides: int) -> NDArray[Any]:
-        """Return a buffer for recorded actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
-        return np.empty((*sides, self.actions), np.float32) if self.continuous else np.empty(sides, np.int8)
-
     def action_buffer(self) -> NDArray[np.float64] | None:
         """Return a buffer for one continuous action; None where actions are choices."""
         return np.zeros(self.actions) if self.continuous else None

@@ -15,8 +15,7 @@ from evo.errors import did_you_mean
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.pictures import Picture
 from evo.games.primitives import Random, clock_of
-from evo.randomness.philox import draw
-from evo.randomness.streams import Purpose
+from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 ACTION = int(Purpose.ACTION)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.randomness import philox
+from evo.randomness import streams
 from evo.randomness.streams import Purpose
 
 GAME = int(Purpose.GAME)
@@ -36,7 +36,7 @@ class Random(NamedTuple):
 def below(random: Random, n: int) -> int:
     """Return a random whole number from 0 to n - 1; 1 <= n <= 2^32."""
     clock, b = random
-    number = philox.draw(int(clock.seed[b]), int(clock.drawn[b]), n, GAME)
+    number = streams.draw(int(clock.seed[b]), int(clock.drawn[b]), n, GAME)
     clock.drawn[b] += 1
     return number
 
@@ -56,7 +56,7 @@ def normal(random: Random, mean: float, deviation: float) -> float:
 
 def draw_number(random: Random, number: Any, n: Any) -> int:
     """Return draw `number` of the episode, from 0 to n - 1: the same one whenever it is drawn, of a second stream."""
-    return philox.draw(int(random.clock.seed[random.b]), int(number), int(n), NUMBERED)
+    return streams.draw(int(random.clock.seed[random.b]), int(number), int(n), NUMBERED)
 
 
 def steps_played(random: Random) -> int:

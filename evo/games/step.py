@@ -192,6 +192,11 @@ class PlayedEpisodes(NamedTuple):
     transitions: Transitions | None = None
 
 
+def actions_for(played: Any, rows: int) -> NDArray[Any]:
+    """Return a buffer for the actions of a game or an environment.  # int8 [M], or float32 [M, D] where continuous"""
+    return np.empty((rows, played.actions), np.float32) if played.continuous else np.empty(rows, np.int8)
+
+
 class Recorder:
     """Steps of environments side by side as they are recorded, with their actions and episodes."""
 
@@ -204,7 +209,7 @@ class Recorder:
     def of_task(cls, game: CompiledGame, task: Task, outputs: int) -> Recorder:
         """Return a recorder of what a task of whole episodes asks for, that grows."""
         assert isinstance(task.play, Episodes)
-        actions = game.recorded_actions(CHUNK if task.record_actions or task.record_transitions else 0)
+        actions = actions_for(game, CHUNK if task.record_actions or task.record_transitions else 0)
         return cls.of_game(game, actions, len(task.play.seeds), outputs) if task.record_transitions else cls(actions)
 
     @classmethod

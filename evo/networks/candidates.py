@@ -1,4 +1,4 @@
-"""Rebuild the weights of a candidate from its parent, its mate and the key of its noise.
+"""Published weights, and candidates that are rebuilt from them: parent, mate, and the key of the noise.
 
 Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. Recipe 2,
 where weights have standard deviations of their own: child[i] = parent[i] + sigma * (scale[i] * z[i]). The noise
@@ -8,6 +8,9 @@ inputs with thresholds z. No mathematical library is called, so the weights have
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 from numba import njit
@@ -149,9 +152,47 @@ class Rebuilder:
             out[gamma] = 1
 
     def _cross_layers(self, parent: NDArray[np.float32], mate: NDArray[np.float32], key: np.uint64) -> None:
-        from evo.randomness.philox import philox as philox_plain
+        from evo.randomness.streams import philox as philox_plain
 
         for i, layer in enumerate(self.network.layers):
             part = slice(layer.offset, layer.offset + layer.size)
             coin = philox_plain(int(key), (i, 0, CROSSOVER, 0))[0] & 1
             self._crossed[part] = (mate if coin else parent)[part]
+
+
+class PublishedFiles:
+    """Published matrices, mapped into memory read-only: one copy for all workers of a machine."""
+
+    def __init__(self, run_dir: Path, keep: int = 2) -> None:
+        self._run_dir, self._keep = run_dir, keep
+        self._mapped: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+
+    def matrix(self, name: str, size: int) -> NDArray[np.float32]:
+        """Return the matrix [S, P] of the file `name`; no file at all, "", is a matrix of no rows.
+
+        Raises DataError where the file is not one contiguous float32 matrix of `size` columns.
+        """
+        if not name:
+            return np.empty((0, size), np.float32)
+        if name not in self._mapped:  # files are named by their content, so a name is never another matrix
+            self._mapped[name] = _map(self._run_dir / name, size)
+            if len(self._mapped) > self._keep:
+                self._mapped.popitem(last=False)
+        return self._mapped[name]
+
+
+def _map(path: Path, size: int) -> NDArray[np.float32]:
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            dataset = file["weights"] if isinstance(file.get("weights", getlink=True), h5py.HardLink) else None
+            if not isinstance(dataset, h5py.Dataset):
+                raise DataError(f'{path}: no plain dataset "weights"')
+            shape, offset = dataset.shape, dataset.id.get_offset()
+            plain = dataset.dtype == np.dtype("<f4") and offset is not None and not dataset.is_virtual
+            if not plain or dataset.external or len(shape) != 2 or shape[1] != size:
+                raise DataError(f"{path}: weights are {dataset.dtype} {shape}, not a contiguous float32 [S, {size}]")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read as HDF5: {error}") from error
+    return np.memmap(path, np.float32, "r", offset, shape)

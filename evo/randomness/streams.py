@@ -1,4 +1,4 @@
-"""Named random streams: the source of every random number of a run.
+"""Named random streams: the source of every random number of a run, by Philox4x32-10 (Salmon et al., SC'11).
 
 A stream is a 64-bit Philox4x32-10 key, derived from its name: seed, purpose, generation, candidate, episode. Any worker
 can draw any number of any stream, in any order. So no random state is ever saved, and a resume cannot lose it.
@@ -11,10 +11,92 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.randomness import philox_arrays
-from evo.randomness.philox import philox
-
 SEED_LIMIT = 1 << 64
+MASK32 = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+FOLLOWING = 2  # purpose of the draw that names the episodes after the first
+
+LOW, HALF = np.uint64(MASK32), np.uint64(32)
+M0, M1 = (np.uint64(factor) for factor in MULTIPLIERS)
+W0, W1 = (np.uint64(step) for step in WEYL)
+
+Words = tuple[int, int, int, int]
+Array = NDArray[np.uint64]
+
+
+def philox(key: int, counter: Words) -> Words:
+    """Return the four 32-bit words at `counter` of the stream `key`.
+
+    `key` has 64 bits (Random123 puts the low word first), `counter` is four 32-bit words.
+    """
+    k0, k1 = key & MASK32, (key >> 32) & MASK32
+    c0, c1, c2, c3 = counter
+    for _ in range(ROUNDS):
+        low_high = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (
+            (low_high[1] >> 32) ^ c1 ^ k0,
+            low_high[1] & MASK32,
+            (low_high[0] >> 32) ^ c3 ^ k1,
+            low_high[0] & MASK32,
+        )
+        k0, k1 = (k0 + WEYL[0]) & MASK32, (k1 + WEYL[1]) & MASK32
+    return c0, c1, c2, c3
+
+
+def draw(key: int, index: int, below: int, purpose: int = 0) -> int:
+    """Return draw number `index` of the stream `key`: an integer in [0, below), uniform by rejection.
+
+    `index` < 2^32, `below` <= 2^32. Draws with different `purpose` under one key are independent.
+    """
+    limit = (1 << 32) // below * below
+    attempt = 0
+    while True:
+        for word in philox(key, (attempt, index, purpose, 0)):
+            if word < limit:
+                return word % below
+        attempt += 1
+
+
+def episode_seed(first: int, number: int) -> int:
+    """Return the seed of episode `number` of an environment whose first one has the seed `first`."""
+    if number == 0:
+        return first
+    w0, w1, _, _ = philox(first, (0, number, FOLLOWING, 0))
+    return w0 | w1 << 32
+
+
+def philox_each(
+    keys: Array, c0: int | Array, c1: int | Array, c2: int | Array, c3: int | Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return `philox` of each stream at its counter (c0, c1, c2, c3), whose words are scalars or [N].
+
+    keys [N] uint64 -> four arrays [N] uint64.
+    """
+    k0, k1 = keys & LOW, keys >> HALF
+    c0, c1, c2, c3 = (np.broadcast_to(np.asarray(word, np.uint64), keys.shape) for word in (c0, c1, c2, c3))
+    for _ in range(ROUNDS):
+        p0, p1 = M0 * c0, M1 * c2
+        c0, c1, c2, c3 = (p1 >> HALF) ^ c1 ^ k0, p1 & LOW, (p0 >> HALF) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
+    return c0, c1, c2, c3
+
+
+def draws(keys: Array, index: int, below: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return `draw(key, index, below)` of each stream, with one `below` or [N].  # [N]"""
+    below = np.broadcast_to(np.asarray(below, np.uint64), keys.shape)
+    limit = np.uint64(1 << 32) // below * below
+    found = np.zeros(len(keys), np.int64)
+    left, attempt = np.arange(len(keys)), 0
+    while len(left):
+        words = np.stack(philox_each(keys[left], attempt, index, 0, 0), 1)  # [M, 4]
+        good = words < limit[left, np.newaxis]
+        first = good.argmax(axis=1)
+        drawn = good.any(axis=1)
+        found[left[drawn]] = words[drawn, first[drawn]] % below[left[drawn]]
+        left, attempt = left[~drawn], attempt + 1
+    return found
 
 
 class Purpose(IntEnum):
@@ -48,7 +130,7 @@ def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0,
 def candidate_keys(seed: int, purpose: Purpose, generation: int, first: int, end: int) -> NDArray[np.uint64]:
     """Return `stream(seed, purpose, generation, i)` for candidates first <= i < end.  # [N]"""
     numbers = np.arange(first, end, dtype=np.uint64)
-    w0, w1, _, _ = philox_arrays.philox(np.full(len(numbers), seed, np.uint64), int(purpose), generation, numbers, 0)
+    w0, w1, _, _ = philox_each(np.full(len(numbers), seed, np.uint64), int(purpose), generation, numbers, 0)
     return w0 | w1 << np.uint64(32)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, notice
-from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score
+from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
 from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
@@ -108,10 +108,7 @@ class _Recorder(Recorder):
     def __init__(self, environment: Environment, episodes: int, transitions: bool) -> None:
         self.progress = np.zeros(FOLLOWED + 1, np.int64)
         self._environment, self._new, self._masked = environment, episodes if transitions else None, False
-        actions = (
-            np.empty((FIRST, environment.actions), np.float32) if environment.continuous else np.empty(FIRST, np.int8)
-        )
-        super().__init__(actions)
+        super().__init__(actions_for(environment, FIRST))
 
     def before_step(
         self, e: int, action: Any, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]

@@ -190,13 +190,14 @@ def kernels_are_kept(network: Network, environment: Environment, transitions_fro
     return kernel_cache.is_kept(play_episodes, *arguments, *state)
 
 
-def check_rule(how: ActionRule, environment: Environment, network: Network) -> None:
-    """Raise ValueError where actions of this environment do not follow from the network's outputs in this way."""
-    if how.kind == "gaussian":
-        if not environment.continuous or network.outputs < 2 * environment.actions:
-            raise ValueError("gaussian actions are continuous, with a mean and a log standard deviation each")
-    elif how.kind != "greedy" and environment.continuous:
-        raise ValueError(f"continuous actions are greedy or gaussian, not {how.kind}")
+def fits(kind: str, environment: Environment, network: Network) -> bool:
+    """Return whether actions of an environment can follow from a network's outputs by this kind of rule.
+
+    Gaussian actions are continuous, with a mean and a log standard deviation each.
+    """
+    if kind == "gaussian":
+        return environment.continuous and network.outputs >= 2 * environment.actions
+    return kind == "greedy" or not environment.continuous
 
 
 class Kernel(Protocol):
@@ -269,8 +270,10 @@ class Rollout:
 
     def __init__(self, network: Network, environment: Environment, kernel: Kernel | None = None) -> None:
         self.network, self.environment, self._game = network, environment, environment.game
+        self.size, self._metrics = network.size, len(environment.episode_metrics)
+        self._rules = {kind for kind in RULES if fits(kind, environment, network)}
         self.kernel = kernel or LanesKernel(network, self._game)
-        self._rebuilder, self._weights = Rebuilder(network), aligned(network.size)
+        self._rebuilder, self._weights = Rebuilder(network), aligned(self.size)
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -279,13 +282,15 @@ class Rollout:
         fit.
         """
         check_arithmetic()
-        check_rule(task.action_rule, self.environment, self.network)
+        if task.action_rule.kind not in self._rules:
+            kinds = ", ".join(sorted(self._rules))
+            raise ValueError(f"actions of this network here are {kinds}, not {task.action_rule.kind}")
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
         episodes = len(task.play.seeds)
-        arrays = empty_result(len(task.weights), episodes, len(self.environment.episode_metrics))
+        arrays = empty_result(len(task.weights), episodes, self._metrics)
         frames = slots = 0
         traces: list[NDArray[np.generic]] = []
         transitions: Transitions | None = None
@@ -336,4 +341,4 @@ class RolloutPlayer(Player):
     def play(self, task: Task) -> Result:
         """Play the task in its environment with each of its candidates."""
         rollout = self._rollouts[-1 if task.evaluation else task.training]
-        return rollout.play(task, self._files.matrix(task.weights.published, rollout.network.size))
+        return rollout.play(task, self._files.matrix(task.weights.published, rollout.size))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import shaped
 from evo.games.contract import CompiledGame, mask, observe_lanes
-from evo.games.step import Ended, Recorder, Score, are_finite, envs_of, go_on, joined, play
+from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, joined, play
 from evo.kernels.lanes import forward, lanes_for
 from evo.records import TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions
 from evo.rollouts.action_rules import RULES, choose, read_action, write_action
@@ -103,7 +103,7 @@ class SegmentBuffers:
         self.masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         self.buffers = np.ones(game.actions, np.int8), game.action_buffer()
         self.envs = envs_of(segment.envs)
-        actions = game.recorded_actions(rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
+        actions = actions_for(game, rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
         self.recorder = Recorder.of_game(game, actions, rows, outputs)  # memory that is not written costs nothing
         self.ended = Ended.empty(rows, metrics)
 

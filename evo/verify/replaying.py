@@ -18,7 +18,7 @@ from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
-from evo.randomness.philox import draw
+from evo.randomness.streams import draw
 from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
 from evo.store.checkpoints import Records, read_record
 from evo.store.run_directory import require_run_directory

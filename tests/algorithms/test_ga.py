@@ -15,8 +15,7 @@ from evo.games.catalogue import snake
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.randomness.philox import draw, philox
-from evo.randomness.streams import Purpose, episode_keys, stream
+from evo.randomness.streams import Purpose, draw, episode_keys, philox, stream
 from evo.records import WORST, Metrics, Request, Result, Task
 from evo.rollouts.rollout import Rollout
 from evo.setup import Setup

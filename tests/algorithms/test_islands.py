@@ -17,8 +17,7 @@ from evo.evolution.population import between_islands
 from evo.evolution.toolbox import Individual, fitness_class, select_on_islands
 from evo.planning.estimate import estimated
 from evo.planning.probe import probe
-from evo.randomness.philox import draw
-from evo.randomness.streams import Purpose, stream
+from evo.randomness.streams import Purpose, draw, stream
 from evo.records import Request, WeightSource
 from evo.setup import Setup
 from evo.store.store import Store

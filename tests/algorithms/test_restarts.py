@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from evo.algorithms import ga
 from evo.evolution.restarts import Size, Sizes
 from evo.plugins import registry
-from evo.randomness.philox import philox
-from evo.randomness.streams import Purpose, stream
+from evo.randomness.streams import Purpose, philox, stream
 from tests.algorithms import climbing
 from tests.algorithms.climbing import made, network_of
 

@@ -14,8 +14,8 @@ from evo.compiled import cache as kernel_cache
 from evo.environment import Environment
 from evo.games.contract import CompiledGame, register
 from evo.options import EnvironmentOptions
-from evo.randomness.philox import draw as plain_draw
 from evo.randomness.philox_compiled import draw
+from evo.randomness.streams import draw as plain_draw
 
 kernel_cache.use(__name__)
 

@@ -12,8 +12,7 @@ import pytest
 
 from evo.games.catalogue import acrobot, cartpole, game_2048
 from evo.games.plain import PlainGame
-from evo.randomness.philox import draw
-from evo.randomness.streams import Purpose
+from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 ULP = float(np.finfo(np.float32).eps)

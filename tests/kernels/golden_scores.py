@@ -14,7 +14,7 @@ import numpy as np
 from evo.kernels import lanes, layout
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.network import Network, Options
-from evo.rollouts.action_rules import EPSILON_GREEDY, GAUSSIAN, SOFTMAX, choose_action, draw_action, exponential
+from evo.rollouts.action_rules import EPSILON_GREEDY, GAUSSIAN, SOFTMAX, choose_action, draw_action, exp_by_squaring
 
 # Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
 NETWORKS = (
@@ -69,11 +69,11 @@ def golden(networks: Sequence[tuple[Options, tuple[int, ...], int]] = NETWORKS, 
 
 
 def chosen() -> str:
-    """Return the SHA-256 of actions that are drawn by scores, as choices and as numbers, and of the exponential."""
+    """Return the SHA-256 of actions that are drawn by scores, as choices and as numbers, and of the exp_by_squaring."""
     scores = np.empty(4000, np.float32)
     noise(np.uint64(3000), scores)
     rows, allowed, numbers = scores.reshape(1000, 4), np.array([1, 1, 0, 1], np.int8), np.empty(2, np.float32)
-    digest = hashlib.sha256(np.array([exponential(-0.37 * k) for k in range(1000)], "<f8").tobytes())
+    digest = hashlib.sha256(np.array([exp_by_squaring(-0.37 * k) for k in range(1000)], "<f8").tobytes())
     for step, row in enumerate(rows):
         drawn = [choose_action(row, 1, 0, allowed, rule, 0.4, np.uint64(7), step) for rule in (SOFTMAX, EPSILON_GREEDY)]
         draw_action(row, 1, 0, GAUSSIAN, np.uint64(7), step, numbers)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evo.learning.hyperparameters import annealed
 from evo.learning.returns import generalised_advantages, leave_one_out
-from evo.randomness.shuffle import minibatches
+from evo.randomness.philox_compiled import minibatches
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 
 ENDINGS = (TERMINATED, TRUNCATED, SEGMENT_END)

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.errors import DataError
-from evo.networks.candidates import CROSSOVER, NOISE, Rebuilder, noise
+from evo.networks.candidates import CROSSOVER, NOISE, PublishedFiles, Rebuilder, noise
 from evo.networks.network import Network, Options
-from evo.randomness.philox import philox
+from evo.randomness.streams import philox
 from evo.records import WeightSource
-from evo.rollouts.player import PublishedFiles
 
 NETWORK = Network.build(Options(conv=[[3, 3, 2]], dense=[5]), (6, 7, 2), 3)
 KEYS = st.integers(0, 2**64 - 1)

@@ -19,7 +19,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.pages.champion import page
 from evo.pages.playable import checksum, playable, refuse_inference
-from evo.randomness import philox
+from evo.randomness import streams
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
@@ -60,8 +60,8 @@ def test_random_numbers_are_those_of_the_trainer(tmp_path: Path) -> None:
     draws = [[key, counter[1], below] for (key, counter), below in zip(words, belows, strict=True)]
     asked = {"philox": words, "draw": draws, "seeds": numbers}
     got = in_node(tmp_path, *({"kind": kind, "items": items} for kind, items in asked.items()))
-    assert got[0] == [list(philox.philox(key, tuple(c))) for key, c in zip(keys, counters, strict=True)]  # type: ignore[arg-type]
-    assert got[1] == [philox.draw(key, int(d[1]), int(d[2])) for key, d in zip(keys, draws, strict=True)]
+    assert got[0] == [list(streams.philox(key, tuple(c))) for key, c in zip(keys, counters, strict=True)]  # type: ignore[arg-type]
+    assert got[1] == [streams.draw(key, int(d[1]), int(d[2])) for key, d in zip(keys, draws, strict=True)]
     assert [low | high << 32 for low, high in got[2]] == [int(seeds_of_test_episodes(1, n)[0]) for n in numbers]
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from evo.randomness import philox_arrays, philox_compiled
-from evo.randomness.philox import Words, draw, philox
+from evo.randomness import philox_compiled, streams
+from evo.randomness.streams import Words, draw, philox
 
 WORD = st.integers(0, 2**32 - 1)
 ONES = 2**32 - 1
@@ -90,7 +90,7 @@ def test_draws_are_uniform() -> None:
 @pytest.mark.parametrize(("counter", "key", "words"), VECTORS)
 def test_the_published_vectors_come_out_of_arrays(counter: Words, key: tuple[int, int], words: Words) -> None:
     keys = np.array([0, key[0] | key[1] << 32], np.uint64)
-    assert tuple(int(word[1]) for word in philox_arrays.philox(keys, *counter)) == words
+    assert tuple(int(word[1]) for word in streams.philox_each(keys, *counter)) == words
 
 
 @settings(max_examples=50)
@@ -102,8 +102,8 @@ def test_the_published_vectors_come_out_of_arrays(counter: Words, key: tuple[int
 def test_draws_of_arrays_are_the_plain_ones_also_where_some_are_rejected(
     keys: list[int], index: int, below: int
 ) -> None:
-    drawn = philox_arrays.draws(np.array(keys, np.uint64), index, below)
+    drawn = streams.draws(np.array(keys, np.uint64), index, below)
     assert drawn.tolist() == [draw(key, index, below) for key in keys]
     limits = np.array([max(1, below - k) for k in range(len(keys))], np.int64)
-    each = philox_arrays.draws(np.array(keys, np.uint64), index, limits)
+    each = streams.draws(np.array(keys, np.uint64), index, limits)
     assert each.tolist() == [draw(key, index, limit) for key, limit in zip(keys, limits.tolist(), strict=True)]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from evo.config.experiment import Experiment
-from evo.randomness.philox import episode_seed
-from evo.randomness.streams import Purpose, episode_keys, seeds_of_test_episodes
+from evo.randomness.streams import Purpose, episode_keys, episode_seed, seeds_of_test_episodes
 from evo.records import Episodes, Evaluator, Generation, Played, Result, Task
 from evo.run import generations
 from evo.training.beginning import open_or_begin

@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.randomness import philox_compiled
-from evo.randomness.philox import draw, philox
-from evo.randomness.streams import SEED_LIMIT, Purpose, candidate_keys, episode_keys, seeds_of_test_episodes, stream
+from evo.randomness.streams import (
+    SEED_LIMIT,
+    Purpose,
+    candidate_keys,
+    draw,
+    episode_keys,
+    philox,
+    seeds_of_test_episodes,
+    stream,
+)
 from evo.rollouts import action_rules
 
 WORD = st.integers(0, 2**32 - 1)

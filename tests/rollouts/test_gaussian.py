@@ -15,8 +15,7 @@ from evo.games.catalogue.snake import Options as SnakeOptions
 from evo.games.catalogue.snake import make as make_snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.randomness.philox import philox
-from evo.randomness.streams import Purpose
+from evo.randomness.streams import Purpose, philox
 from evo.records import ActionRule, Result, Task
 from evo.rollouts.action_rules import GAUSSIAN, draw_action, standard_normal
 from evo.rollouts.rollout import Rollout

@@ -24,7 +24,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource, empty_result
-from evo.rollouts.action_rules import exponential
+from evo.rollouts.action_rules import exp_by_squaring
 from evo.rollouts.gymnasium_episodes import play_gymnasium
 from evo.rollouts.rollout import Rollout, check_arithmetic
 from tests.helpers.sampling import sampled
@@ -245,7 +245,7 @@ def test_softmax_draws_follow_the_scores() -> None:
 @settings(deadline=None)
 @given(st.floats(-700, 0))
 def test_the_exponential_is_close_to_the_real_one(x: float) -> None:
-    assert exponential(x) == pytest.approx(np.exp(x) if x >= -600 else 0.0, rel=1e-6)
+    assert exp_by_squaring(x) == pytest.approx(np.exp(x) if x >= -600 else 0.0, rel=1e-6)
 
 
 def test_a_reward_that_is_no_number_ranks_worst() -> None:

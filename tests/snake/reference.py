@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evo.randomness.philox import draw
+from evo.randomness.streams import draw
 from snake.rules import ACTIONS, DEFAULT_REWARDS, MOVES, Cell
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.randomness.philox import draw
+from evo.randomness.streams import draw
 from snake.rules import MOVES, Cell, Game
 
 UP, RIGHT, DOWN, LEFT = range(4)

@@ -20,7 +20,7 @@ import pytest
 
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.hashing import array_digest, first_hash, next_hash
-from evo.rollouts.player import PublishedFiles
+from evo.networks.candidates import PublishedFiles
 from evo.store import store as store_module
 from evo.store.store import Store
 from tests.store.committing import IDENTITY, Arrays, commit, metrics, record, state, straight

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from evo.games.catalogue.snake.position import ACTIONS, MOVES, Cell, Game, one_of
-from evo.randomness.philox import draw
+from evo.randomness.streams import draw
 
 RANDOM_MOVES = 1  # the purpose of these draws in an episode's stream; the game's own is 0
 
