@@ -283,8 +283,9 @@ class Rollout:
         """
         check_arithmetic()
         if task.action_rule.kind not in self._rules:
-            kinds = ", ".join(sorted(self._rules))
-            raise ValueError(f"actions of this network here are {kinds}, not {task.action_rule.kind}")
+            if task.action_rule.kind == "gaussian":
+                raise ValueError("gaussian actions are continuous, with a mean and a log standard deviation each")
+            raise ValueError(f"continuous actions are greedy or gaussian, not {task.action_rule.kind}")
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):
