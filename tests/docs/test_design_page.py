@@ -1,0 +1,19 @@
+"""The design page names the files between the training loop and a game's step as a trace finds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.hops import ROOT, hops, table
+
+
+@pytest.mark.long
+def test_the_table_of_hops_is_what_a_trace_finds() -> None:
+    page = (ROOT / "docs" / "design.md").read_text("utf-8").splitlines()
+    lines = table()
+    start = page.index(lines[0])
+    assert page[start : start + len(lines)] == lines, "python -m tests.docs.hops prints the table"
+
+
+def test_a_step_is_six_files_below_the_loop() -> None:
+    assert len(hops("GA")) - 1 <= 6
