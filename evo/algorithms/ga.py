@@ -319,7 +319,7 @@ class GeneticAlgorithm(Algorithm):
         self._began = int(progress[3])
 
     def record(self) -> Arrays:
-        """Return parent, mate, key, sigma, summed return and frames of every candidate, and who survived."""
+        """Return parent, mate, key, sigma, summed return and frames of every candidate, and the survivors."""
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:

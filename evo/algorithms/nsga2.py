@@ -25,6 +25,7 @@ from evo.evolution.population import (
     tasks_of,
 )
 from evo.evolution.toolbox import Individual, fitness_class
+from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 from evo.setup import Setup
@@ -118,7 +119,7 @@ class Nsga2(Algorithm):
         self._record: dict[str, NDArray[Any]] = {}
 
     def generation(self, number: int) -> Generation:
-        """Play survivors and children on the same episodes, and choose who survives."""
+        """Play survivors and children on the same episodes, and select the survivors of both."""
         from deap import tools
 
         options, source = self.options, self._candidates(number)
@@ -166,8 +167,6 @@ class Nsga2(Algorithm):
         return Individual(number, -1, fitness=self._fitness(tuple(values) if finite else self._worst))
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
-        from evo.networks.candidates import Rebuilder
-
         return Rebuilder(self.network).all(self._survivors, source)
 
     def finalists(self, count: int) -> Finalists:
@@ -185,7 +184,7 @@ class Nsga2(Algorithm):
         return {"weights": self._survivors}
 
     def record(self) -> Arrays:
-        """Return parent, key, sigma, summed return, frames and objectives of every candidate, and who survived."""
+        """Return parent, key, sigma, summed return, frames and objectives of every candidate, and the survivors."""
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
