@@ -62,10 +62,8 @@ class GameTests:
     def test_compiled_episodes_are_those_of_plain_python(self) -> None:
         """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
         task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
-        compiled, plain = (
-            self._played(self.environment, task),
-            self._played(Plain(self.environment.definition, self.environment.options), task),
-        )
+        twin = Plain(self.environment.definition, self.environment.options)
+        compiled, plain = self._played(self.environment, task), self._played(twin, task)
         for name in ("returns", "lengths", "episode_metrics"):
             np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
         mine: Any = compiled.transitions

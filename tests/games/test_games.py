@@ -27,7 +27,8 @@ from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
 from tests.helpers.calling import ROOT, command, summary_of
 
-GAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "evo" / "games" / "catalogue").glob("[!_]*.py"))
+CATALOGUE = Path(__file__).parents[2] / "evo" / "games" / "catalogue"
+GAMES = sorted(["snake", *(path.stem for path in CATALOGUE.glob("[!_]*.py"))])
 
 QUICK = ("catch",)  # the others in the long tests: each is compiled for a quarter of a minute
 
