@@ -278,6 +278,6 @@ def ending(
         display.say(command("evo", "evaluate", directory, "--episodes", str(episodes)))
     total = 2 * max(experiment.generations, summary.generations or 0)
     more = ["--set", "run.budget={}"] if stopped else ["--generations", str(total)]
-    display.say(command("evo", "resume", directory, *more))
+    display.say(command("evo", "resume", directory, *more, *experiment.hosts))
     if sick and not no_better:
         display.say(command("evo", "doctor", directory))

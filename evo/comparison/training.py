@@ -192,7 +192,7 @@ def _process_of(run: PlannedRun) -> subprocess.Popen[str]:
     total = str(run.experiment.generations)  # one that was begun for more only has its champion tested
     words = ["--resume", str(run.directory), "--generations", total, "--quiet", "--json"]
     plugins = [word for name in registry.loaded() for word in ("--plugin", name)]
-    return interpreter(PROGRAM, [*words, *plugins])  # one that lived on would hold the lock
+    return interpreter(PROGRAM, [*words, *run.experiment.hosts, *plugins])  # one that lived on would hold the lock
 
 
 def _first_to_end(

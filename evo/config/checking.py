@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,11 @@ NAMED = {
     "environment": ("id", "environments"),
     "workers": ("backend", "evaluators"),
 }
+HERE = ("processes", "serial")  # backends that play on this machine, whatever their options
+HOST = (
+    "a file may only name {}: whoever answers elsewhere can run code as you. If you trust that host, type: --set {}"
+    ' (where there is no --set: "auto" in the file, RAY_ADDRESS in the environment)'
+)
 WITHOUT_ACTIONS = "; for continuous actions choose ppo, a2c or reinforce, or evolution, as pgpe or sep_cma_es"
 
 
@@ -40,6 +46,7 @@ def checked(given: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     try:
         others, mistakes = _of_other_backends(given.tables)
+        mistakes += _hosts(given)
         tables = given.tables
         if others:
             used = {key: value for key, value in tables["workers"].items() if key not in others}
@@ -139,6 +146,48 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
                 mistakes.append(Mistake(("workers", key), chosen.refused[key]))
         others |= unused
     return others, mistakes
+
+
+def play_here(tables: dict[str, Any], backend: object) -> None:
+    """Remove from the tables of a file what would play on other machines, unless a `backend` was typed.
+
+    Hosts that the file names are removed in any case.
+    """
+    values = tables.get("workers")
+    if isinstance(values, dict) and backend is None and values.get("backend", HERE[0]) not in HERE:
+        tables["workers"] = {key: value for key, value in values.items() if key == "candidates_per_task"}
+    forget_hosts(tables)
+
+
+def forget_hosts(tables: Mapping[str, Any], used: bool = True) -> None:
+    """Replace hosts in the tables of a file, but not those that the chosen backend has, unless `used` is true."""
+    values = tables.get("workers")
+    chosen = _value_of(tables, "workers", "backend")
+    for model, key, usual in _naming_hosts(values):
+        if values[key] not in usual and (used or model != chosen):
+            values[key] = usual[-1]
+
+
+def _hosts(given: ExperimentFile) -> list[Mistake]:
+    """Return a mistake for every host that is named in a file, where only the command line may name it."""
+    values = given.tables.get("workers")
+    mistakes = []
+    for _, key, usual in _naming_hosts(values) if given.hosts != "kept" else ():
+        if values[key] not in usual and not (given.hosts == "typed" and given.is_typed("workers", key)):
+            names = " or ".join(f'"{one}"' for one in usual)
+            word = shlex.quote(f"workers.{key}={values[key]}"[:300])
+            mistakes.append(Mistake(("workers", key), HOST.format(names, word)))
+    return mistakes
+
+
+def _naming_hosts(values: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the options that name hosts among these of [workers]: backend, key, and the values a file may have."""
+    if not isinstance(values, Mapping) or not values.keys() - WorkersOptions.model_fields.keys():
+        return []
+    models = {name: registry.find("evaluators", name).Options for name in registry.names("evaluators")}
+    return [
+        (name, key, usual) for name, model in models.items() for key, usual in model.in_files.items() if key in values
+    ]
 
 
 def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evo.config.checking import FIXED, PROVENANCE, checked
+from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
 from evo.config.environments import environment_of, require_plug_ins
-from evo.config.experiment_file import FLAGS, ExperimentFile
+from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.mistakes import shown
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.config.toml import plain, section_text, value_text
@@ -46,7 +46,13 @@ class Experiment:
 
     @classmethod
     def load(
-        cls, file: str | Path, *changes: str, plugins: Sequence[str] = (), resolved: bool = False, **flags: object
+        cls,
+        file: str | Path,
+        *changes: str,
+        plugins: Sequence[str] = (),
+        resolved: bool = False,
+        hosts: Hosts = "typed",
+        **flags: object,
     ) -> Experiment:
         """Return the experiment of a TOML file.
 
@@ -54,6 +60,9 @@ class Experiment:
         algorithm, seed, generations, workers, backend, where None sets nothing. A `resolved` file is one that
         `to_toml` wrote with its provenance; the champion that its run started from is the copy in the same folder. In
         any other file, `init_from` may be relative to its folder.
+        `hosts` says what becomes of other machines that the file names, as in `workers.address`. typed: only `changes`
+        may name them; refused: these neither, as they come from a file too; ignored: it plays on this machine, unless
+        `flags` have a backend; kept: it is not played.
         ConfigurationError: all mistakes, a line each. DataError: a resolved file is cut off or of another format.
         """
         if wrong := [name for name in flags if name not in FLAGS]:
@@ -63,7 +72,12 @@ class Experiment:
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
         registry.load(plugins, file)
         given, folder = ExperimentFile.read(file), Path(file).parent
+        given.hosts = hosts
+        if hosts == "ignored":
+            play_here(given.tables, flags.get("backend"))
         given.apply(changes, flags)
+        if resolved and hosts == "typed":
+            forget_hosts(given.tables, used=False)
         if resolved:
             provenance = given.tables.pop(PROVENANCE, None)
             if not isinstance(provenance, Mapping):
@@ -151,6 +165,13 @@ class Experiment:
     def extra_outputs(self) -> int:
         """Return how many outputs the algorithm's network has besides the scores of actions."""
         return self.options.extra_outputs(environment_of(self.environment))
+
+    @property
+    def hosts(self) -> list[str]:
+        """Return the words of the command line for hosts that no file may name, as --set workers.address=HOST:PORT."""
+        named = ((key, getattr(self.workers, key), usual) for key, usual in self.workers.in_files.items())
+        words = [f"workers.{key}={value}" for key, value, usual in named if value not in usual]
+        return [part for word in words for part in ("--set", word)]
 
     @property
     def learns(self) -> bool:

@@ -8,13 +8,14 @@ import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evo.config.mistakes import Mistake
 from evo.config.toml import plain
 from evo.errors import ConfigurationError, closest, printable
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
+Hosts = Literal["typed", "refused", "ignored", "kept"]  # what becomes of hosts that a file names; see `Experiment.load`
 
 LARGEST = 64 * 1024  # bytes of a file
 # Keys of thousands of parts take tomllib minutes. The pattern never backtracks, so long words are fast.
@@ -51,6 +52,7 @@ class ExperimentFile:
         self.tables = tables
         self.mistakes: list[str] = []  # in the form of the command line
         self.removed: list[Keys] = []  # keys that are to have their defaults
+        self.hosts: Hosts = "kept"
         self._came_from: dict[Keys, int | str] = dict(lines)  # a line, or what was typed
 
     @classmethod
@@ -98,6 +100,10 @@ class ExperimentFile:
         except (ValueError, RecursionError) as error:
             reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
             self.mistakes.append(f"--set {printable(name)}: {printable(reason)}")
+
+    def is_typed(self, *path: str) -> bool:
+        """Return whether the value of a key is from the command line, not from the file."""
+        return isinstance(self._came_from.get(path), str)
 
     def lines_of(self, mistakes: Iterable[Mistake]) -> list[str]:
         """Return a line for every mistake: its place, key and text; those in the file first, by line."""

@@ -233,7 +233,7 @@ def main(directory: str, words: Sequence[str]) -> None:
 
     seconds, most, spawned, *plugins = words
     registry.load(plugins)
-    experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True), float(seconds)
+    experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True, hosts="kept"), float(seconds)
     rows: list[ProbedGeneration] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
         sampled = Sampled(session.evaluator, limit / SHARE, experiment.workers.processes)

@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def config(self) -> Experiment:
-        """The experiment, with every option and the flags."""
+        """The experiment, with every option and the flags; it plays on this machine, unless these name a backend."""
         if self.directory.is_file():
             if isinstance(found := self._in_file, Champion):
                 with stored():
@@ -71,8 +71,10 @@ class Run:
             raise found or DataError(f"{self.directory}: missing")
         require_run_directory(self.directory)
         with stored():
-            experiment = Experiment.load(self.directory / CONFIG, resolved=True)
-        return Experiment.load(self.directory / CONFIG, resolved=True, **self._flags) if self._flags else experiment
+            experiment = Experiment.load(self.directory / CONFIG, resolved=True, hosts="ignored")
+        if not self._flags:
+            return experiment
+        return Experiment.load(self.directory / CONFIG, resolved=True, hosts="ignored", **self._flags)
 
     @cached_property
     def environment(self) -> Environment:

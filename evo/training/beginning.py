@@ -122,7 +122,7 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if changed:
             raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
         file = directory / CONFIG
-        before = Experiment.load(file, resolved=True)
+        before = Experiment.load(file, resolved=True, hosts="kept")
         kept = (
             _with_generations_of(before, experiment) if experiment.generations < store.next_generation else experiment
         )
@@ -157,7 +157,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     source = Store.read(directory)
     if experiment.policy.model_dump() != source.identity.get("policy"):
         raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
-    before = Experiment.load(directory / CONFIG, resolved=True)
+    before = Experiment.load(directory / CONFIG, resolved=True, hosts="kept")
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
     if before.environment.league != experiment.environment.league:

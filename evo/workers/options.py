@@ -48,6 +48,7 @@ class WorkersOptions(Section):
     """The [workers] section: where episodes are played; no result depends on it."""
 
     refused: ClassVar[Mapping[str, str]] = {}  # options of other backends that have no effect here, and what to do
+    in_files: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # options that name hosts, with the values a file may have
 
     backend: str = Field("processes", description="which backend plays tasks; see `evo list`")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(

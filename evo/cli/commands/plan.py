@@ -28,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Probe, and print the estimate."""
+    from evo.config.checking import HERE
     from evo.config.experiment import Experiment
     from evo.planning.estimate import plan
     from evo.planning.probe import SECONDS
@@ -36,6 +37,10 @@ def main(arguments: Namespace) -> int:
     workers = _numbers(arguments.workers)
     given = {name: value for name, value in flags(arguments).items() if name != "workers"}
     experiment = Experiment.load(arguments.experiment, *arguments.set, **given)
+    chosen = given["backend"] or "workers.backend" in (word.partition("=")[0].strip() for word in arguments.set)
+    if not chosen and experiment.workers.backend not in HERE:
+        experiment = Experiment.load(arguments.experiment, *arguments.set, **{**given, "backend": HERE[0]})
+        notice(f"the probe plays in {HERE[0]} of this machine; --backend chooses another backend")
     print(f"playing and learning for about {SECONDS:.0f} seconds, in a directory that is removed ...", flush=True)
     found = plan(experiment, workers)
     print(printable_lines(text(found)))

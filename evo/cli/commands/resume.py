@@ -34,7 +34,7 @@ def main(arguments: Namespace) -> int:
         why = f"it has no {CONFIG}" if exists else "there is no such directory"
         raise DataError(f"{directory} is not a run: {why}")
     with stored():
-        before = Experiment.load(file, resolved=True)
+        before = Experiment.load(file, resolved=True, hosts="kept")
     experiment = Experiment.load(file, *arguments.set, resolved=True, **flags(arguments))
     if experiment != before and arguments.fork is None:
         changed = difference(before.identity(), experiment.identity())

@@ -47,6 +47,8 @@ class Options(WorkersOptions):
         "resources = {GPU = 0.1}",
     )
 
+    in_files: ClassVar[Mapping[str, tuple[str, ...]]] = {"address": ("local", "auto")}  # others can run code here
+
     address: str = Field(
         "local", description='Ray cluster: "auto", "HOST:PORT" or "ray://HOST:PORT"; "local" starts one for the run'
     )

@@ -26,8 +26,11 @@ from evo.evaluators.ray.cluster import OURS as RAYS_OWN
 from evo.evaluators.ray.scratch import Scratch
 from evo.evaluators.ray.tasks import array_bytes, matrix_of
 from evo.evaluators.ray.worker import TaskMatrix
+from evo.files.layout import CONFIG
 from evo.plugins import registry
 from evo.records import Episodes, Task, WeightSource
+from evo.store.run import Run
+from evo.training.beginning import begin, take_up
 from tests.evaluators.ray.ray_nodes import LOOPBACK, listening, marked, needs_ray, variables
 from tests.evaluators.test_evaluators import alive, until
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
@@ -70,6 +73,76 @@ def test_where_ray_is_not_installed_a_run_ends_with_the_command_that_installs_it
 def test_an_address_or_a_request_that_makes_no_sense_is_a_mistake(small: Path, word: str, message: str) -> None:
     _, err = called(small, "small.toml", "--dry-run", "--set", word, code=2)
     assert message in err
+
+
+HOST = "ray://203.0.113.9:10001"  # of nobody
+TYPED = f"--set workers.address={HOST}"
+ON_HOST = f'backend = "ray"\naddress = "{HOST}"'
+
+
+@pytest.mark.parametrize("backend", ["ray", "processes"])
+def test_a_file_that_names_a_host_is_refused_with_the_words_to_type(small: Path, backend: str) -> None:
+    text = SMALL.replace('backend = "serial"', ON_HOST.replace("ray", backend, 1))
+    (small / "stranger.toml").write_text(text)
+    line = text.splitlines().index(f'address = "{HOST}"') + 1
+    for words in ("run stranger.toml", "run stranger.toml --dry-run", "plan stranger.toml", "plan stranger.toml --set "
+                  "workers.backend=serial", "sweep stranger.toml --over ga.sigma=0.1,0.2 --seeds 1"):  # fmt: skip
+        _, err = called(small, *words.split(), program="evo", code=2)
+        assert f"stranger.toml:{line}: workers.address: a file may only name" in err
+        assert TYPED in err
+    (small / "compared.toml").write_text('[comparison]\nexperiments = ["stranger.toml"]\nseeds = [1]\n')
+    assert TYPED in called(small, "compare", "compared.toml", program="evo", code=2)[1]
+    assert {path.name for path in small.iterdir()} == {"small.toml", "stranger.toml", "compared.toml"}
+    typed = Experiment.load(small / "stranger.toml", f"workers.address={HOST}", backend="ray")
+    assert typed.hosts == TYPED.split()
+    for address in ("local", "auto"):
+        (small / "usual.toml").write_text(text.replace(HOST, address))
+        assert Experiment.load(small / "usual.toml", backend="ray").hosts == []
+
+
+def test_changes_that_a_comparison_file_asks_for_name_no_host_either(small: Path) -> None:
+    changes = ["workers.backend=ray", f"workers.address={HOST}"]
+    text = f'[comparison]\nexperiments = ["small.toml"]\nseeds = [1]\nset = {json.dumps(changes)}\n'
+    (small / "compared.toml").write_text(text)
+    _, err = called(small, "compare", "compared.toml", program="evo", code=2)
+    assert "compared.toml:4: comparison.set: workers.address: a file may only name" in err
+    assert not (small / "runs").exists()
+
+
+def test_a_run_directory_that_names_a_host_is_only_played_here_and_not_resumed_there(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1)
+    config = small / "run" / CONFIG
+    stored = re.sub(r'(?m)^backend = "serial"', ON_HOST, config.read_text())
+    assert HOST in stored
+    config.write_text(stored)
+
+    def refused(*_: object) -> object:
+        raise AssertionError("a file has chosen Ray")
+
+    monkeypatch.setattr(ray, "make", refused)
+    for words in ("evaluate run --episodes 8 --workers 1", "verify run --workers 1", "report run", "doctor run",
+                  "watch run", "replay run --json --episode 0", "replay run --generation 0 --candidate 1"):  # fmt: skip
+        called(small, *words.split(), program="evo")
+    _, err = called(small, "resume", "run", "--generations", 2, program="evo", code=2)
+    assert "workers.address: a file may only name" in err
+    assert TYPED in err
+    assert config.read_text() == stored
+    called(small, "resume", "run", "--generations", 2, "--backend", "serial", program="evo")
+
+
+def test_a_run_that_was_begun_with_a_host_is_resumed_with_it_or_without_ray(small: Path) -> None:
+    typed = Experiment.load(small / "small.toml", "workers.backend=ray", f"workers.address={HOST}", generations=1)
+    begin(typed, small / "run").close()
+    with pytest.raises(ConfigurationError, match=re.escape(TYPED)):
+        Experiment.load(small / "run" / CONFIG, resolved=True)
+    again = Experiment.load(small / "run" / CONFIG, *TYPED.split()[1:], resolved=True)
+    take_up(again, small / "run").close()
+    assert again.hosts == typed.hosts == TYPED.split()
+    summary = summary_of(small, "--resume", "run", "--backend", "serial")
+    summary_of(small, "small.toml", "--run-dir", "straight", "--generations", 1)
+    assert summary["state_hash"] == Run(small / "straight").store.state_hash
 
 
 def test_a_request_is_a_cpu_a_thread_and_what_resources_say() -> None:
