@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ class ComparisonSection(Section):
         None, description="score until which the time is shown; none = between the weakest player and the best method"
     )
     set: list[str] = Field([], description="changes of every experiment, as those of --set")
-    directory: str = Field("", description="where the runs are; empty = runs/ and the name of this file")
+    directory: str = Field(
+        "", description="where the runs are, below the current folder; empty = runs/ and the name of this file"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> ComparisonSection:
@@ -118,7 +121,9 @@ class ComparisonFile:
         if section is None or mistakes:
             raise ConfigurationError("\n".join(file.lines_of(mistakes)))
         directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
-        if name := file_instead(directory):
+        if wrong := _misplaced(section.directory):
+            mistakes.append(Mistake((SECTION, "directory"), wrong))
+        elif name := file_instead(directory):
             mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
         methods, of_files = _methods(path, section, flags or {}, mistakes)
         if lines := [*file.lines_of(mistakes), *dict.fromkeys(of_files)]:
@@ -153,6 +158,22 @@ class ComparisonFile:
         elif pairs and pairs * least_p_value(seeds, seeds) > LEVEL:
             lines.append(impossible(pairs))
         return "\n".join(lines)
+
+
+def _misplaced(directory: str) -> str:
+    """Return what is wrong with a folder that a file names: only those below the current folder may be written."""
+    path = Path(directory)
+    if not directory:
+        return ""
+    if not directory.isprintable() or not path.name or path.is_absolute() or {"..", "~"} & {*path.parts}:
+        return (
+            f"{shown(directory)} is no folder below the current one, such as runs/mine; begin the comparison in the "
+            "folder where its runs are to be"
+        )
+    real, places = Path(os.path.realpath(path)), [Path(os.path.realpath(place)) for place in (".", "runs")]
+    if not any(real.is_relative_to(place) for place in places):
+        return f"{shown(directory)} leads out of the current folder by a link; choose another folder"
+    return ""
 
 
 def _section(tables: Mapping[str, Any]) -> tuple[ComparisonSection | None, list[Mistake]]:

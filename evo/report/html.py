@@ -6,15 +6,18 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from evo.errors import printable
+from evo.errors import ConfigurationError, printable
+from evo.files.durable import resources
 from evo.pages.champion import digest, inert
 
 LONGEST = 24  # characters of a name that stays in one line
 STYLES = ("uPlot.min.css", "report.css")
 CHARTS = ("uPlot.iife.min.js", "charts.js")  # the scripts that draw charts
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src '{}'"
+OURS, OURS_WITHIN = b'<meta name="generator" content="snake-evo">', 200  # what marks a page, in its first bytes
 Chart = dict[str, Any]  # as `assets/charts.js` draws it
 
 
@@ -105,6 +108,18 @@ def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Seque
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise a ConfigurationError where there is something else than a page of this program."""
+    with resources("read", path):
+        if not path.exists() and not path.is_symlink():
+            return
+        if path.is_file() and not path.is_symlink():
+            with open(path, "rb") as file:
+                if OURS in file.read(OURS_WITHIN):
+                    return
+    raise ConfigurationError(f"{path} is there, and is no page of this program; name another place with --page FILE")
 
 
 def asset(name: str) -> str:

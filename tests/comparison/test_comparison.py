@@ -642,6 +642,54 @@ def test_a_file_in_the_place_of_the_runs_is_named_with_its_line(folder: Path, di
     assert err == "both.toml:6: comparison.directory: one.toml is a file; choose another folder\n"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["/tmp/mine", "../mine", "runs/../../mine", "runs/..", ".", "./", "~/mine", "a\\u0000b", "a\\nb", "out/mine"],
+)
+def test_a_comparison_file_chooses_no_folder_outside_of_the_current_one(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    (folder / "out").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    before = sorted(folder.rglob("*"))
+    (folder / "both.toml").write_text(f'{COMPARISON}directory = "{name}"\n')
+    for dry in ((), ("--dry-run",)):
+        _, err = called(folder, "compare", "both.toml", *dry, program="evo", code=2)
+        assert err.startswith("both.toml:6: comparison.directory: ")
+        assert len(err.splitlines()) == 1
+    assert sorted(folder.rglob("*")) == before
+    assert not any((folder / "out").iterdir())
+
+
+def test_runs_may_be_on_another_disk_that_the_folder_of_runs_leads_to(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (folder / "runs").symlink_to(tmp_path_factory.mktemp("disk"))
+    (folder / "both.toml").write_text(f'{COMPARISON}directory = "runs/mine"\n')
+    called(folder, "compare", "both.toml", "--dry-run", program="evo")
+
+
+def test_the_page_of_a_comparison_replaces_pages_of_this_program_only(folder: Path) -> None:
+    (folder / "both.toml").write_text(
+        COMPARISON.replace(', "two.toml"', "").replace("[1, 2]", "[1]") + 'directory = "docs/index"\n'
+    )
+    (folder / "docs").mkdir()
+    page = folder / "docs" / "index.html"
+    page.write_text("<h1>mine</h1>")
+    _, err = called(folder, "compare", "both.toml", program="evo")
+    assert "note: no page was written: docs/index.html is there, and is no page of this program" in err
+    assert page.read_text() == "<h1>mine</h1>"
+    (folder / "linked.html").write_text("<h1>mine</h1>")
+    page.unlink()
+    page.symlink_to("../linked.html")
+    assert "no page was written" in called(folder, "compare", "both.toml", program="evo")[1]
+    page.unlink()
+    for _ in range(2):
+        _, err = called(folder, "compare", "both.toml", program="evo")
+        assert "note: page: docs/index.html" in err
+    called(folder, "compare", "both.toml", "--page", "linked.html", program="evo")
+    assert page.read_bytes() == (folder / "linked.html").read_bytes()
+
+
 @pytest.mark.long
 def test_a_comparison_that_is_killed_and_started_again_ends_with_the_same_table(folder: Path) -> None:
     (folder / "same.toml").write_text(COMPARISON)

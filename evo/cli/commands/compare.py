@@ -118,11 +118,13 @@ def _reported(
 def _write_page(comparison: Comparison, page: Path | None, usual: Path | None) -> None:
     """Write the page; where it was not requested, a failure is only a notice."""
     from evo.report.comparison import write_comparison_page
+    from evo.report.html import refuse_foreign
 
     if page is not None:
         notice(f"page: {write_comparison_page(comparison, page)}")
     elif usual is not None:
         try:
+            refuse_foreign(usual)
             notice(f"page: {write_comparison_page(comparison, usual)}")
         except EvoError as error:
             notice(f"no page was written: {first_line(error)}")
