@@ -161,7 +161,7 @@ def play_here(tables: dict[str, Any], backend: object) -> None:
 
 def forget_hosts(tables: Mapping[str, Any], used: bool = True) -> None:
     """Replace hosts in the tables of a file, but not those that the chosen backend has, unless `used` is true."""
-    values = tables.get("workers")
+    values: Any = tables.get("workers")
     chosen = _value_of(tables, "workers", "backend")
     for model, key, usual in _naming_hosts(values):
         if values[key] not in usual and (used or model != chosen):
@@ -170,7 +170,7 @@ def forget_hosts(tables: Mapping[str, Any], used: bool = True) -> None:
 
 def _hosts(given: ExperimentFile) -> list[Mistake]:
     """Return a mistake for every host that is named in a file, where only the command line may name it."""
-    values = given.tables.get("workers")
+    values: Any = given.tables.get("workers")
     mistakes = []
     for _, key, usual in _naming_hosts(values) if given.hosts != "kept" else ():
         if values[key] not in usual and not (given.hosts == "typed" and given.is_typed("workers", key)):
