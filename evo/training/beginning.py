@@ -28,8 +28,7 @@ from evo.store.run_directory import in_free_directory, provenance, refuse_existi
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
 from evo.training.validation import Validated
-from evo.workers import devices
-from evo.workers.hardware import cores
+from evo.workers import devices, hardware
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -55,7 +54,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         environment=environment,
         candidates_per_task=experiment.workers.candidates_per_task
         or experiment.options.candidates_per_task(experiment.network().flops),
-        learner=experiment.learner.with_default_threads(min(cores(), experiment.workers.processes))
+        learner=experiment.learner.with_default_threads(min(hardware.cores(), experiment.workers.processes))
         if experiment.learns
         else None,
         start=None if start is None else start.weights,

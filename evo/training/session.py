@@ -80,22 +80,24 @@ class Session:
         """Return whether nothing is left to train."""
         return self.store.next_generation >= self.experiment.generations or bool(self.stopped)
 
-    def play(self, generation: int) -> Metrics:
-        """Play a generation and return its metrics; DataError: this machine computes other bits than the run's."""
-        metrics = play_out(self.algorithm.generation(generation), self.evaluator, self.store, self.quarantine)
+    def commit(self, generation: int, metrics: Metrics) -> None:
+        """Commit a generation that was played, and add what it took to its metrics.
+
+        DataError: this machine computes other bits than the one that began the run.
+        """
+        self._keep_fingerprints()
+        metrics |= ledger(metrics, self._network.multiply_adds, self.store.spent)
+        metrics["seconds_committing"] = self._committing.take()  # of the commit before this one
+        record = {**self.algorithm.record(), **self.quarantine.record()}
+        with self._committing:
+            self.store.commit(generation, self.algorithm.state(), record, metrics, best=self.algorithm.changed)
+
+    def _keep_fingerprints(self) -> None:
         if self.quarantine.fingerprint:
             keep_fingerprint(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
         if self._learning is None:  # it takes a compilation, and stays the same while this process learns
             self._learning = self.algorithm.fingerprint()
             keep_fingerprint(self.store.directory, self._learning, self._allow_drift, LEARNING_FINGERPRINT)
-        return metrics | ledger(metrics, self._network.multiply_adds, self.store.spent)
-
-    def commit(self, generation: int, metrics: Metrics) -> None:
-        """Commit a generation that was played."""
-        metrics["seconds_committing"] = self._committing.take()  # of the commit before this one
-        record = {**self.algorithm.record(), **self.quarantine.record()}
-        with self._committing:
-            self.store.commit(generation, self.algorithm.state(), record, metrics, best=self.algorithm.changed)
 
     def report(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""

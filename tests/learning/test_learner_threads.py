@@ -10,7 +10,7 @@ from evo.comparison.runs import PlannedRun
 from evo.comparison.training import at_once
 from evo.config.experiment import Experiment
 from evo.training.beginning import make_algorithm
-from evo.workers import devices
+from evo.workers import hardware
 
 FILE = "experiments/ppo_snake_6x6.toml"
 
@@ -33,7 +33,7 @@ def experiment(*sets: str) -> Experiment:
 def test_exact_updates_have_a_thread_for_every_worker(
     monkeypatch: pytest.MonkeyPatch, sets: tuple[str, ...], threads: int
 ) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: 6)
+    monkeypatch.setattr(hardware, "cores", lambda: 6)
     algorithm = make_algorithm(experiment(*sets)).algorithm
     assert algorithm.setup.learner_threads == threads  # type: ignore[attr-defined]
 
@@ -47,7 +47,7 @@ def test_the_number_is_a_part_of_what_tensorflow_computes_alone() -> None:
 
 
 def test_runs_of_one_worker_train_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: 6)
+    monkeypatch.setattr(hardware, "cores", lambda: 6)
 
     def members(*sets: str) -> list[PlannedRun]:
         return [PlannedRun("ppo", experiment(*sets), Path("ppo"))]
