@@ -75,7 +75,7 @@ class Options(PopulationOptions):
         le=LARGEST_POPULATION,
         description="best of an island that are copied to the next, in place of its worst",
     )
-    memory: int = Field(1, ge=1, le=1000, description="generations over which an elite's fitness is averaged")
+    memory: int = Field(1, ge=1, le=1000, description="generations that an elite's fitness averages; 1 = the last")
     sigma: float = Field(
         0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
     )
@@ -90,13 +90,13 @@ class Options(PopulationOptions):
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
     restart_after: int = Field(
-        0, ge=0, description="generations without a higher mean fitness of the parents before a restart; 0 = never"
+        0, ge=0, description="generations without a higher mean fitness of parents until fresh networks; 0 = never"
     )
     race: int = Field(
         0,
         ge=0,
         le=100_000,
-        description="episodes before only candidates near the boundary of selection play on; 0 = all",
+        description="episodes until only candidates near the boundary play on, up to the same total; 0 = no race",
     )
     select: str = Field("", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"')
     mate: str = Field("", description="crossover operator of a plug-in, called for children of two parents")
