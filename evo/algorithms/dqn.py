@@ -78,27 +78,35 @@ class DQNLoss(ActionValueLoss):
     bootstraps: ClassVar[bool] = True
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1)."""
+        """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1).
+
+        The batch is of `DQN.examples`; the learner adds "target_following" and "own_following" [B, O], the outputs of
+        the target and the online network on "following" (s_t+n). The second is read with `double` only.
+        """
         import tensorflow as tf
 
+        # `action_values` of dueling heads: Q = V + A - mean(A) (Wang et al., 2016).
         q = self.action_values(outputs)  # [B, A] of the observations
         q_target = self.action_values(batch["target_following"])  # [B, A] n steps later
         q_online = self.action_values(batch["own_following"])
         # Double Q-learning: the online network chooses the action, the target network values it (van Hasselt et al.,
         # 2016, equation 4); else the target network does both.
         best = following_values(q_target, q_online if self.double else q_target, batch["action_masks"])  # [B]
-        targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)  # r_1 + ... + gamma^n max Q
+        # "returns" are the n-step reward sums r_t+1 + ... + gamma^(n-1) r_t+n; "discounts" are gamma^n, and 0 where the
+        # episode terminated within n steps (one that was truncated bootstraps).
+        targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)
         chosen = tf.gather(q, batch["actions"], batch_dims=1)
         td_error = targets - chosen
-        loss = batch["importance"] * self.huber(td_error)  # Schaul et al., 2016, algorithm 1
+        # Huber: half the square, linear beyond `huber_delta`. Importance: (N P)^-beta / max (Schaul et al., 2016).
+        loss = batch["importance"] * self.huber(td_error)
         return {"loss": loss, "td_error": td_error, "q_value": chosen}
 
 
-def following_values(values: Any, ranks: Any, allowed: Any) -> Any:
-    """Return the value of the allowed action that `ranks` puts first.  # all [B, A] -> [B]"""
+def following_values(values: Any, scores: Any, allowed: Any) -> Any:
+    """Return the value of the allowed action with the highest of `scores`.  # all [B, A] -> [B]"""
     import tensorflow as tf
 
-    ranked = tf.where(allowed != 0, ranks, tf.fill(tf.shape(ranks), NOT_ALLOWED))
+    ranked = tf.where(allowed != 0, scores, tf.fill(tf.shape(scores), NOT_ALLOWED))
     return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 
 
@@ -115,10 +123,11 @@ class DQN(GradientMethod):
 
         environment = setup.environment
         self.options, self.setup = options, setup
-        self.passes = 3 if options.double else 2  # of `following` too: by the target network, and with `double` its own
+        # Forward passes of an example: online(s_t), target(s_t+n), and with `double` online(s_t+n).
+        self.passes = 3 if options.double else 2
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
-        exponent = options.priority_exponent if options.prioritized else 0.0
-        self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, exponent)
+        alpha = options.priority_exponent if options.prioritized else 0.0  # 0: uniform sampling
+        self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, alpha)
         self._owed = 0  # frames played that no update was made for yet
 
     def loss(self) -> DQNLoss:
@@ -136,7 +145,8 @@ class DQN(GradientMethod):
 
         begins = before is not None and not self.buffer.written
         record = envs_to_arrays(before, BEGIN) if before is not None and begins else {}
-        return {**record, **record_of(transitions, before), **self._add(transitions, frames)}
+        discount = self._add(transitions, frames)  # to the replay buffer
+        return {**record, **record_of(transitions, before), **discount}
 
     def receive_episodes(
         self, transitions: Transitions, seeds: NDArray[np.uint64], frames: int
@@ -146,7 +156,8 @@ class DQN(GradientMethod):
 
         known = self.setup.environment.game is not None
         record = record_of_episodes(transitions, seeds) if known else record_of(transitions, None)
-        return {**record, **self._add(transitions, frames)}
+        discount = self._add(transitions, frames)  # to the replay buffer
+        return {**record, **discount}
 
     def _add(self, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
         """Add transitions, the last of `frames`; return the record of their discount, where it changes."""
@@ -176,16 +187,17 @@ class DQN(GradientMethod):
             moving += clock.wall() - began
             values = learner.update(rows, rate, {})
             self.buffer.update_priorities(sample.slots, values["td_error"])
+            # target += tau (online - target); with `target_every` a copy once in that many updates instead.
             target.follow(options.target_tau, options.target_every)
             means.add(values)
         filled = float(len(self.buffer))
         return {**means.metrics(), "learning_rate": rate, "replay_size": filled, "seconds_moving": moving}
 
-    def examples(self, sample: Sample, exponent: float, key: int) -> dict[str, NDArray[Any]]:
+    def examples(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs of a sample, under random symmetries."""
         environment, symmetry = self.setup.environment, self._symmetry
         observations, following = (observed(environment, rows) for rows in (sample.observations, sample.following))
-        actions, allowed = sample.actions, sample.action_masks
+        actions, allowed = sample.actions, sample.action_masks  # masks of s_t+n
         if allowed is None:
             allowed = np.ones((len(actions), self.setup.network.actions), np.int8)
         if symmetry is not None:
@@ -199,7 +211,7 @@ class DQN(GradientMethod):
             "discounts": sample.discounts,
             "following": following,
             "action_masks": allowed,
-            "importance": self.buffer.importance_weights(sample.probabilities, exponent),
+            "importance": self.buffer.importance_weights(sample.probabilities, beta),
         }
 
     def growth(self) -> int:
@@ -207,7 +219,7 @@ class DQN(GradientMethod):
         return self.buffer.unfilled
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return frames without an update, and of the replay buffer what recorded actions do not give."""
+        """Return frames without an update, and what replaying the recorded actions cannot rebuild."""
         return {"owed": np.array([self._owed], np.int64), **self.buffer.state()}
 
     def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:

@@ -1,8 +1,14 @@
 """Proximal policy optimisation: a clipped policy gradient, one or more epochs per rollout (Schulman et al., 2017).
 
-A generation plays `horizon` steps in each of `envs` environments, estimates advantages, and makes `epochs` passes over
-the transitions in minibatches. `evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` the
-network's two heads.
+A generation, in the order of its calls:
+
+    play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions, M = E T rows
+    advantages and returns of the rollout (GAE)              PPO.learn -> evo.learning.returns.generalised_advantages
+    for every epoch, for every shuffled minibatch:           PPO.minibatches
+        loss of each example, its mean, its gradient         PPOLoss (computed by evo.learning.exact.losses)
+        clip the gradient's norm, one step of Adam           Learner.update
+
+`evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` the network's two heads.
 """
 
 from __future__ import annotations
@@ -34,17 +40,17 @@ if TYPE_CHECKING:
 
 
 class Options(GradientOptions):
-    """The [ppo] section."""
+    """The [ppo] section; `GradientOptions` has learning_rate 1e-3, its schedule, and max_gradient_norm 0.5."""
 
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
     gamma: hp.GammaInitial = 0.99
     gamma_final: hp.GammaFinal = 0.99
-    gamma_frames: hp.GammaFrames = 0
-    gamma_points: hp.GammaPoints = Field(default_factory=list)
+    gamma_frames: hp.GammaFrames = 0  # 0: gamma is constant, and gamma_final unused
+    gamma_points: hp.GammaPoints = Field(default_factory=list)  # where set, in place of the three above
     entropy_coefficient: hp.EntropyCoefficient = 0.01
     entropy_coefficient_final: hp.EntropyCoefficientFinal = 0.0005
-    entropy_coefficient_frames: hp.EntropyCoefficientFrames = 0
+    entropy_coefficient_frames: hp.EntropyCoefficientFrames = 0  # 0: constant
     value_coefficient: hp.ValueCoefficient = 0.5
     normalise_advantages: hp.NormaliseAdvantages = True
     normalise_observations: hp.NormaliseObservations = False
@@ -61,17 +67,28 @@ class Options(GradientOptions):
     @model_validator(mode="after")
     def _consistent(self) -> Options:
         if self.minibatches > self.envs * self.horizon:
-            raise ValueError(f"minibatches: {self.minibatches} of {self.envs * self.horizon} transitions")
+            transitions = self.envs * self.horizon
+            raise ValueError(f"minibatches: {self.minibatches}, more than {transitions} transitions (envs * horizon)")
         return self
 
     def gamma_at(self, frames: int) -> float:
         """Return the discount factor after `frames`."""
-        return hp.annealed(self.gamma, self.gamma_final, self.gamma_frames, frames, self.gamma_points)
+        return hp.annealed(
+            initial=self.gamma,
+            final=self.gamma_final,
+            over=self.gamma_frames,
+            frames=frames,
+            points=self.gamma_points,
+        )
 
     def entropy_coefficient_at(self, frames: int) -> float:
         """Return the weight of the entropy bonus after `frames`."""
-        initial, final = self.entropy_coefficient, self.entropy_coefficient_final
-        return hp.annealed(initial, final, self.entropy_coefficient_frames, frames)
+        return hp.annealed(
+            initial=self.entropy_coefficient,
+            final=self.entropy_coefficient_final,
+            over=self.entropy_coefficient_frames,
+            frames=frames,
+        )
 
     def extra_outputs(self, environment: Any) -> int:
         """Return the outputs of the network besides the policy's: the value, and deviations of continuous actions."""
@@ -82,43 +99,59 @@ class Options(GradientOptions):
 class PPOLoss(PolicyLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
-    clipped: ClassVar[bool] = True
+    clipped: ClassVar[bool] = True  # read by the exact learner: the clipped surrogate, not log probability * advantage
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss" and its parts, [B] each (equations of Schulman et al., 2017)."""
+        """Return "loss" and its parts, [B] each; the learner takes the mean over [B].
+
+        outputs [B, O] of the network that learns. The batch: "actions" [B] or [B, D], "action_masks" [B, A] if any;
+        "log_probabilities" and "values" [B] of the policy that acted; "advantages" and "returns" [B].
+        """
         import tensorflow as tf
 
+        # log pi(a_t | s_t), H(pi(. | s_t)) and V(s_t), all [B]; action masks are applied inside.
         log_probability, entropy, value = policy_and_value(self, outputs, batch)
-        epsilon, advantage = settings["clip_range"], batch["advantages"]
+        old_log_probability = batch["log_probabilities"]
+        old_value = batch["values"]
+        advantage = batch["advantages"]
+        returns = batch["returns"]
 
-        log_ratio = log_probability - batch["log_probabilities"]
+        epsilon = settings["clip_range"]
+        log_ratio = log_probability - old_log_probability
         ratio = tf.exp(log_ratio)  # r_t = pi(a_t | s_t) / pi_old(a_t | s_t)
         clipped_ratio = tf.clip_by_value(ratio, 1.0 - epsilon, 1.0 + epsilon)
         policy_loss = -tf.minimum(ratio * advantage, clipped_ratio * advantage)  # -L^CLIP (equation 7)
 
-        value_loss = tf.square(value - batch["returns"])  # L^VF (equation 9), here halved below
-        limit, old_value = settings["value_clip_range"], batch["values"]
+        limit = settings["value_clip_range"]  # 0: no clipping
+        squared_error = tf.square(value - returns)  # L^VF (equation 9)
         clipped_value = old_value + tf.clip_by_value(value - old_value, -limit, limit)
-        worse = tf.maximum(value_loss, tf.square(clipped_value - batch["returns"]))
-        value_loss = 0.5 * tf.where(limit > 0.0, worse, value_loss)
+        clipped_error = tf.square(clipped_value - returns)
+        larger_error = tf.maximum(squared_error, clipped_error)
+        value_loss = 0.5 * tf.where(limit > 0.0, larger_error, squared_error)  # halved, which equation 9 does not
 
-        c_1, c_2 = settings["value_coefficient"], settings["entropy_coefficient"]
+        c_1 = settings["value_coefficient"]
+        c_2 = settings["entropy_coefficient"]
         return {
             "loss": policy_loss + c_1 * value_loss - c_2 * entropy,  # -L^(CLIP+VF+S) (equation 9)
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "approx_kl": ratio - 1.0 - log_ratio,  # http://joschu.net/blog/kl-approx.html
+            "approx_kl": ratio - 1.0 - log_ratio,  # estimate of KL(pi_old, pi): http://joschu.net/blog/kl-approx.html
             "clip_fraction": tf.cast(tf.abs(ratio - 1.0) > epsilon, tf.float32),
         }
 
 
 class PPO(ActorCritic):
-    """The updates of a generation."""
+    """Advantages of a rollout, then epochs of minibatch updates."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        normalise = options.normalise_observations, options.normalise_rewards
-        super().__init__(setup, *normalise, options.gamma, options.envs)
+        super().__init__(
+            setup,
+            normalise_observations=options.normalise_observations,
+            normalise_rewards=options.normalise_rewards,
+            gamma=options.gamma,
+            envs=options.envs,
+        )
         self.options = options
 
     def loss(self) -> PPOLoss:
@@ -126,51 +159,72 @@ class PPO(ActorCritic):
         return PPOLoss(self.setup.network.actions, self.setup.environment.continuous)
 
     def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
-        """Make the updates of every epoch; schedules are evaluated at the frame where the transitions began."""
+        """Make the updates of every epoch from one rollout; return their means as metrics.
+
+        `frames` were played, those of `played` included. Schedules are evaluated at the frame where these began.
+        """
         from evo.learning.returns import generalised_advantages
 
-        assert played is not None
-        options, transitions, began = self.options, played.transitions, clock.wall()
-        frames -= len(transitions)
-        observations = self.inputs(learner, played, frames)
-        acted = self.acted(transitions)  # "actions", "log_probabilities", "values"
-        values, gamma = acted["values"], options.gamma_at(frames)
-        advantages = generalised_advantages(  # GAE (Schulman et al., 2016)
-            self.rewards(played), transitions.ends, values, last_values(transitions), gamma, options.gae_lambda
+        assert played is not None  # None only for methods that learn from a replay buffer
+        options = self.options
+        began = clock.wall()
+        transitions = played.transitions  # [M] each: env 0 steps 0..T-1, env 1 steps 0..T-1, ...
+        start = frames - len(transitions)
+
+        observations = self.inputs(learner, played, start)  # normalised, if that is asked for
+        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
+        values = acted["values"]  # [M] V(s_t)
+
+        # GAE (Schulman et al., 2016), backwards in time:
+        #     delta_t = r_t + gamma V(s_t+1) - V(s_t)
+        #     A_t     = delta_t + gamma lambda A_t+1
+        # `ends` [M]: A_t+1 is 0 after an episode or a segment; a terminated one has V(s_t+1) = 0, while a truncated
+        # episode and the last step of a segment take V(s_t+1) from `next_values` [N], one for each such end.
+        advantages = generalised_advantages(
+            self.rewards(played),
+            transitions.ends,
+            values,
+            next_values=last_values(transitions),
+            gamma=options.gamma_at(start),
+            gae_lambda=options.gae_lambda,
         )
         returns = advantages + values  # TD(lambda) targets of the value
-        if options.normalise_advantages:
+        if options.normalise_advantages:  # over the whole rollout, not per minibatch
             advantages = standardised(advantages)
         learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
-        moving = clock.wall() - began
+        seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
 
-        rate = options.learning_rate_at(frames)
+        learning_rate = options.learning_rate_at(start)
         settings = {
-            "entropy_coefficient": options.entropy_coefficient_at(frames),
+            "entropy_coefficient": options.entropy_coefficient_at(start),
             "value_coefficient": options.value_coefficient,
             "clip_range": options.clip_range,
             "value_clip_range": options.value_clip_range,
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-        for _, found in learner.updates_on(self.minibatches(number, len(transitions)), rate, settings):
+        # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
+        for _, found in learner.updates_on(self.minibatches(number, len(transitions)), learning_rate, settings):
             means.add(found)
-            if stopped() or 0 < options.target_kl < float(found["approx_kl"].mean(dtype=np.float64)):
+            if stopped():  # the run ends while this learns in the background
+                break
+            if 0 < options.target_kl < float(found["approx_kl"].mean(dtype=np.float64)):
                 break
         return {
             **means.metrics(),
             "explained_variance": explained_variance(values, returns),
-            "learning_rate": rate,
-            "seconds_moving": moving,
+            "learning_rate": learning_rate,
+            "seconds_moving": seconds_moving,
         }
 
     def minibatches(self, number: int, count: int) -> Iterator[Rows]:
-        """Yield shuffled minibatches of every epoch; whole episodes may have fewer transitions than `minibatches`."""
-        from evo.randomness.philox_compiled import minibatches
+        """Yield the row numbers of every epoch's shuffled minibatches, whose sizes differ by one at most."""
+        from evo.randomness.philox_compiled import minibatches as shuffled_minibatches
 
+        parts = min(self.options.minibatches, count)  # whole episodes may have fewer transitions than minibatches
         for epoch in range(self.options.epochs):
-            yield from minibatches(self.setup.seed, number, epoch, count, min(self.options.minibatches, count))
+            yield from shuffled_minibatches(self.setup.seed, number, epoch, count, parts)
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return PPO."""
+    """Return the loop that plays and learns, with PPO as its method."""
     return GradientAlgorithm(options, setup, PPO(options, setup), options.envs, options.horizon)
