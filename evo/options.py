@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -25,6 +26,18 @@ def mistakes_text(model: type[Section], error: ValidationError) -> str:
     return "; ".join(_mistake_text(model, dict(one)) for one in error.errors())
 
 
+def plain(value: Any) -> Any:
+    """Return a value as a TOML file would give it: numbers of NumPy, arrays, tuples and paths become what it has."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    as_python = getattr(value, "tolist", None)
+    return as_python() if callable(as_python) else value
+
+
 def quoted_choices(context: Mapping[str, Any]) -> list[str]:
     """Return the values that an option may have, as pydantic quotes those of a Literal in the context of a mistake."""
     return re.findall(r"'([^']*)'", str(context.get("expected", "")))
@@ -32,7 +45,8 @@ def quoted_choices(context: Mapping[str, Any]) -> list[str]:
 
 def _mistake_text(model: type[Section], mistake: dict[str, Any]) -> str:
     """Return a mistake of pydantic in our words."""
-    place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
+    text = str(mistake["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    place = mistake["loc"]
     if mistake["type"] == "extra_forbidden":
         known = [*model.model_fields] if len(place) == 1 else []
         listed = f"; known are {', '.join(known)}" if known else ""
@@ -41,7 +55,7 @@ def _mistake_text(model: type[Section], mistake: dict[str, Any]) -> str:
         value, choices = mistake["input"], quoted_choices(mistake.get("ctx", {}))
         text += f", not {value!r:.60}{did_you_mean(value, choices) if isinstance(value, str) else ''}"
     if not place:  # of several options together
-        return text.removeprefix("Value error, ")
+        return text
     return f"{'.'.join(map(str, place))}: {text}"
 
 

@@ -295,8 +295,9 @@ class GeneticAlgorithm(Algorithm):
         self._parents, self._began, self._begins = Parents(self._parents.weights[:0]), number, False
 
     def finalists(self, count: int) -> Finalists:
-        """Return the best of the parents, without copies by migration."""
-        rows = self._parents.best(count, self.options.islands)
+        """Return the best of the parents; of one island the first ones: elites, then the others by rank."""
+        ranked = self.options.islands == 1 and not self.options.select
+        rows = list(range(min(count, len(self._parents.weights)))) if ranked else self._parents.best(count)
         survivors = self._record.get("survivors")  # not after a fork, before a generation is played
         if survivors is None:
             return Finalists(self._parents.weights[rows])

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.config.mistakes import Mistake
-from evo.config.toml import plain
 from evo.errors import ConfigurationError, closest, printable
+from evo.options import plain
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
 Hosts = Literal["typed", "refused", "ignored", "kept"]  # what becomes of hosts that a file names; see `Experiment.load`

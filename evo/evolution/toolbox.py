@@ -192,12 +192,11 @@ class Parents:
             numbers[candidate] = first.setdefault(blake2b(weights).digest(), candidate)
         return numbers
 
-    def best(self, most: int, islands: int) -> list[int]:
-        """Return the rows of the best parents, best first; of several islands, without copies by migration."""
+    def best(self, most: int) -> list[int]:
+        """Return the rows of the best parents, best first, without copies of a network."""
         rows: list[int] = []
         for row in np.argsort(-fitness_of(self.individuals), kind="stable").tolist():
-            copy = islands > 1 and any(np.array_equal(self.weights[row], self.weights[better]) for better in rows)
-            if len(rows) < most and not copy:
+            if len(rows) < most and not any(np.array_equal(self.weights[row], self.weights[other]) for other in rows):
                 rows.append(row)
         return rows
 

@@ -16,7 +16,7 @@ from evo.errors import ConfigurationError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.plain import PlainEnv, PlainGame, random_action
-from evo.options import mistakes_text
+from evo.options import mistakes_text, plain
 from evo.plugins import mistakes
 from evo.records import GOES_ON
 
@@ -216,7 +216,7 @@ def environment_with(module: str, options: Mapping[str, Any]) -> GameEnvironment
     make: Game = import_module(module).make
     name = module.rpartition(".")[2]
     try:
-        return make(make.options.model_validate({"id": name, **options}, context=IN_GYMNASIUM))
+        return make(make.options.model_validate({"id": name, **plain(options)}, context=IN_GYMNASIUM))
     except ValidationError as error:
         raise OptionError(f"game {name}: {mistakes_text(make.options, error)}") from None
 

@@ -254,3 +254,9 @@ def test_an_unknown_option_is_named_with_the_close_one(kind: Any) -> None:
         kind("evo/Snake-v0", sise=6)
     with pytest.raises(ValueError, match=r"gravity: unknown key; known are id, .*size, observation, "):
         kind("evo/Snake-v0", gravity=9.8)
+
+
+def test_numbers_of_numpy_are_options_and_mistakes_have_our_words() -> None:
+    assert gymnasium.make("evo/Snake-v0", size=np.int64(6), starvation=np.int32(40)).observation_space.shape[0] == 11
+    with pytest.raises(ValueError, match=r"rewards: fruit = 0\.0001 is not a multiple"):
+        gymnasium.make("evo/Snake-v0", rewards={"fruit": 0.0001})
