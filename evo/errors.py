@@ -95,6 +95,7 @@ def first_line(error: object) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+APOSTROPHE, COMPUTED = "'", ("=", "+", "-", "@", "\t", "\r")  # of cells of a spreadsheet
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what moves a cursor or begins a line
 
 
@@ -106,6 +107,13 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return the text with everything escaped but the ends of its lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def cell(value: object) -> object:
+    """Return a cell of a CSV file: text is escaped, after an apostrophe where a spreadsheet would compute it."""
+    if not isinstance(value, str):
+        return value
+    return f"{APOSTROPHE * value.startswith(COMPUTED)}{printable(value)}"
 
 
 def notice(text: str) -> None:

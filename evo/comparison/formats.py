@@ -11,6 +11,7 @@ from typing import Any
 from evo.comparison.curves import Reached, Reaching
 from evo.comparison.methods import Method, Pair
 from evo.comparison.tables import Comparison, Table
+from evo.errors import cell
 from evo.statistics import Interval
 from evo.training.accounting import COUNTED
 
@@ -125,7 +126,7 @@ def comma_separated(comparison: Comparison) -> str:
     for titles, rows in ((COLUMNS, methods), (PAIR_COLUMNS, pairs), (REACHED_COLUMNS, reached), (("note",), notes)):
         if rows:
             text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([titles, *rows])
+            csv.writer(text, lineterminator="\n").writerows([[*map(cell, row)] for row in (titles, *rows)])
             texts.append(text.getvalue())
     return "\n".join(texts)
 

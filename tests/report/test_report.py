@@ -140,7 +140,7 @@ def test_names_and_intervals_are_explained_where_they_stand(run: Path) -> None:
 
 
 def test_every_metric_is_shown_somewhere(run: Path) -> None:
-    lines = [{**line, "loss": 1 / (1 + i), "q<b>": i} for i, line in enumerate(metrics_of(run))]
+    lines = [{**line, "loss": 1 / (1 + i), "q.b": i} for i, line in enumerate(metrics_of(run))]
     rewrite(run, lines)
     page = page_of(run)
     shown = {series["label"] for chart in page.data["charts"] for series in chart.get("series", [])}
@@ -348,7 +348,7 @@ def test_scores_of_different_games_are_not_ranked(
     assert "They differ in their seed alone" in of_one_game[1]
 
 
-def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> None:
+def test_metrics_that_nobody_would_write_are_left_out(run: Path) -> None:
     lines = metrics_of(run)
     for i, line in enumerate(lines):
         line |= {"mean": None, "best": float("nan") if i % 2 else float("inf"), "</script><!--": i, "x" * 100: i}
@@ -356,8 +356,7 @@ def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> N
     rewrite(run, [*lines, {"generation": "<b>"}, {"generation": 10**30}, {"generation": -1}])
     page = page_of(run)
     assert page.elements.count("script") == 2
-    assert "</script><!--" in {chart["title"] for chart in page.data["charts"]}
-    assert not {"Return", "sigma", "x" * 100} & {chart["title"] for chart in page.data["charts"]}
+    assert not {"Return", "sigma", "x" * 100, "</script><!--"} & {chart["title"] for chart in page.data["charts"]}
 
 
 def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(

@@ -15,6 +15,7 @@ from evo.cli.arguments import add
 from evo.errors import DataError, counted
 from evo.files.layout import CHAMPION, METRICS
 from evo.plugins import registry
+from evo.store.metrics import metrics_of
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
@@ -71,7 +72,7 @@ def main(arguments: Namespace) -> int:
 
 
 class MetricsTail:
-    """The lines of metrics.jsonl as they are appended."""
+    """The lines of metrics.jsonl as they are appended, as `metrics_of`."""
 
     def __init__(self, directory: Path) -> None:
         self._path, self._offset = directory / METRICS, 0
@@ -99,10 +100,10 @@ class MetricsTail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for text in whole.split(b"\n"):
-            with suppress(ValueError, RecursionError, TypeError, KeyError, OverflowError):
-                line = json.loads(text)
-                if int(line["generation"]) >= self._next:
-                    self._pending[int(line["generation"])] = line
+            with suppress(ValueError, RecursionError, AttributeError, KeyError):
+                line = metrics_of(json.loads(text))
+                if line["generation"] >= self._next:
+                    self._pending[line["generation"]] = line
         return bool(whole)
 
 
