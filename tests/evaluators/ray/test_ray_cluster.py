@@ -509,7 +509,7 @@ def test_a_run_that_is_interrupted_leaves_no_process_on_a_cluster_of_others_and_
         assert process.wait(30) == 128 + signal.SIGINT
     assert until(lambda: not marked(mark), 10), marked(mark)
     assert until(lambda: not any(map(alive, workers)), 10)
-    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2)["generations"]
+    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
     straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 1)
     again = summary_of(tmp_path, "--resume", "run", "--generations", reached + 1, "--backend", "serial")
     assert again["state_hash"] == straight["state_hash"]
@@ -528,7 +528,7 @@ def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray
     assert "the head of the Ray cluster" in err
     assert "evo resume run --backend processes" in err.replace(str(tmp_path) + "/", "")
     assert "Traceback" not in err
-    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2)["generations"]
+    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
     straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
     words = ("--generations", reached + 2, "--backend", "processes", "--workers", 2)
     assert summary_of(tmp_path, "--resume", "run", *words)["state_hash"] == straight["state_hash"]
