@@ -59,6 +59,7 @@ from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
 
+LANES = np.int64(16)  # typed, since a literal would have the network's kernels compiled once more
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
 
@@ -173,7 +174,7 @@ def score_all(  # type: ignore[no-untyped-def]
         for lane in range(live):
             for i in range(size):
                 x[i * 16 + lane] = observations[start + lane, i]
-        forward(layers, packed, large, nonzero, x, first, second, scores, 16, live)
+        forward(layers, packed, large, nonzero, x, first, second, scores, LANES, live)
         for lane in range(live):
             for o in range(out.shape[1]):
                 out[start + lane, o] = scores[o * 16 + lane]
