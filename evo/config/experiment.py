@@ -27,6 +27,10 @@ from evo.workers.options import LearnerDevices, WorkersOptions
 
 ARITHMETIC = "learner.arithmetic"  # of an identity
 LEARNING_RULES = "environment.training_generations, version"  # of an identity
+OTHER_OPTIONS = (
+    "{}: another version of snake-evo began this run, or its configuration was changed; go on with that version, or "
+    "evaluate its champion.h5 by itself"
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,14 @@ class Experiment:
             run, environment = given.tables.get("run"), given.tables.get("environment")
             if isinstance(run, Mapping) and isinstance(environment, Mapping):
                 require_plug_ins(f"{folder}: this run", run.get("algorithm"), environment.get("id"))
-        experiment = cls._checked(given, Path(file))
+        try:
+            experiment = cls._checked(given, Path(file))
+        except ConfigurationError as error:
+            if resolved and any(
+                line.startswith(f"{file}:") and ": unknown key" in line for line in str(error).splitlines()
+            ):
+                raise ConfigurationError(f"{error}\n{OTHER_OPTIONS.format(printable(str(folder)))}") from None
+            raise
         start = experiment.run.init_from
         kept = folder / (START if resolved else start)
         if start and kept.exists() and (resolved or not Path(start).exists()):

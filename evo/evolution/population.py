@@ -44,7 +44,9 @@ PerCandidate = Annotated[
 ]
 AliveBonus = Annotated[
     float,
-    Field(ge=0, le=1000, description="fitness for every step survived, in units of return, to 0.001; 0 = none"),
+    Field(
+        ge=0, le=1000, description="fitness for every step survived, in units of return, a multiple of 0.001; 0 = none"
+    ),
     AfterValidator(_thousandths),
 ]
 AliveSteps = Annotated[

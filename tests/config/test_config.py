@@ -461,6 +461,13 @@ def ends_well(path: Path, *sets: str) -> Experiment | None:
         return None
     resolved = write(path.parent, experiment.to_toml({"format": FORMAT}))
     assert Experiment.load(resolved, resolved=True) == experiment
+    resolved.write_text(resolved.read_text().replace("[workers]\n", "[workers]\nof_before = 0\n"))
+    with pytest.raises(ConfigurationError, match=r"workers.of_before: unknown key.*\n.*another version of snake-evo"):
+        Experiment.load(resolved, resolved=True)
+    resolved.write_text(resolved.read_text().replace("of_before = 0\n", ""))
+    with pytest.raises(ConfigurationError) as mistyped:
+        Experiment.load(resolved, "workers.of_now=0", resolved=True)
+    assert "another version" not in str(mistyped.value)
     return experiment
 
 
