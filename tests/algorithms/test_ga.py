@@ -315,13 +315,14 @@ def test_tournaments_are_drawn_from_named_streams_and_elites_need_none(generatio
     assert algorithm.record()["survivors"].tolist() == expected
 
 
-def test_elites_are_the_first_finalists_of_tournaments_and_no_copies() -> None:
+def test_elites_are_the_first_finalists_of_tournaments_and_then_the_winners_as_they_rank() -> None:
     values = [5, 9, 7, 8, 1, 7, 9, 0]
     algorithm = make(seed=3, selection="tournament", tournament=8, parents=6, elites=3)
     drive(algorithm, 1, scores(values))
     assert algorithm.record()["survivors"].tolist()[:3] == [1, 6, 3]
     assert algorithm.record()["survivors"].tolist().count(1) > 1  # who wins a tournament of nearly everybody
     assert algorithm.finalists(3).candidates == [1, 6, 3]
+    assert algorithm.finalists(6).candidates == algorithm.record()["survivors"].tolist()
 
 
 def snake_run(generations: range, seed: int = 1, state: object = None, **options: object):
