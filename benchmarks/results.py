@@ -24,7 +24,7 @@ from benchmarks.peers import ROOT
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.files.durable import replace_file
-from evo.statistics import percentage
+from evo.numbers import percentage
 from evo.store.champion import encode_champion, read_champion
 from evo.training.testing import LAST_BLOCK, baselines
 

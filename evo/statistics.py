@@ -73,12 +73,6 @@ def rate_interval(successes: int, count: int) -> Interval:
     return low, high
 
 
-def percentage(share: float, form: str = ".3g") -> str:
-    """Return a share of won episodes in per cent; where not all were won, this is below 100."""
-    text = format(100 * share, form)
-    return f"{math.floor(1e4 * share) / 100:.2f}" if share < 1 and float(text) == 100 else text
-
-
 def t_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, Interval | None]:
     """Return the mean and its interval with this confidence (Student, 1908); that of a single score is None.
 

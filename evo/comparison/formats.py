@@ -12,10 +12,10 @@ from evo.comparison.curves import Reached, Reaching
 from evo.comparison.methods import Method, Pair
 from evo.comparison.tables import Comparison, Table
 from evo.errors import cell
+from evo.numbers import UNKNOWN, interval, number
 from evo.statistics import Interval
 from evo.training.accounting import COUNTED
 
-UNKNOWN = "-"
 TITLES = (
     "method", "seeds", "mean score", "95 % between seeds", "IQM", "95 % of IQM", "lowest to highest seed",
     "± within a champion", "frames a run", "forward passes", "multiply-adds", "CPU", "training", "weights",
@@ -188,16 +188,6 @@ def reached_cells(one: Reached) -> list[str]:
         else:
             cells.append(f"> {form.format(one.spent[name])}" if median is None else form.format(median))
     return cells
-
-
-def number(value: float | None) -> str:
-    """Return a score with two decimals."""
-    return UNKNOWN if value is None else f"{value:z.2f}"
-
-
-def interval(ends: Interval | None) -> str:
-    """Return both ends of an interval."""
-    return UNKNOWN if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
 def _p_value(value: float | None) -> str:

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Finding, Signs, figure, found, percent, power_of_two
+from evo.diagnosis.signs import Checked, Finding, Signs, found, power_of_two
 from evo.errors import DataError, counted
+from evo.numbers import figure, percent
 from evo.store.run import Run
 
 LEAST_SIGNAL, ENOUGH_SIGNAL = 2.5, 5.0  # variance between candidates over that of luck; healthy runs have 5 and more

@@ -12,8 +12,9 @@ from typing import Any
 from evo.diagnosis.evolution import evolution
 from evo.diagnosis.gradients import gradients
 from evo.diagnosis.scores import chance, optimism, still_rising
-from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, found, percent
+from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, found
 from evo.errors import counted
+from evo.numbers import percent
 from evo.store.run import Run
 from evo.training.testing import Baseline
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Finding, Signs, figure, found, mean, percent
+from evo.diagnosis.signs import Checked, Finding, Signs, found, mean
+from evo.numbers import figure, percent
 
 MOST_KL = 0.02  # approximate KL divergence of a generation's updates; healthy runs of PPO have less
 GOOD_KL = 0.01

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Finding, Signs, figure
+from evo.diagnosis.signs import Checked, Finding, Signs
 from evo.environment import RANDOM
 from evo.errors import EvoError
+from evo.numbers import figure
 from evo.plugins.registry import command
 from evo.training.testing import BASELINE_SECONDS, Baseline, baseline
 

@@ -95,16 +95,6 @@ def found(checks: Sequence[Checked | None]) -> list[Finding]:
     return [check.finding for check in checks if check is not None and check.finding is not None]
 
 
-def figure(value: float) -> str:
-    """Return a number with two significant digits, or three from 100 on, without an exponent where that is short."""
-    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2g}"
-
-
-def percent(share: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
-
-
 def power_of_two(value: float) -> int:
     """Return the smallest power of two that is at least a value."""
     return 1 << max(0, math.ceil(math.log2(value)))

@@ -17,8 +17,8 @@ from evo.errors import counted
 from evo.games.catalogue import snake
 from evo.games.catalogue.snake import Options as Snake
 from evo.networks.network import Network
+from evo.numbers import percentage
 from evo.pages.playable import playable, record
-from evo.statistics import percentage
 from evo.store.champion import Score, score_in
 from evo.store.run import Run
 from evo.training.testing import BLOCK, playing

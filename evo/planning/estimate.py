@@ -11,6 +11,7 @@ from statistics import fmean
 from evo.config.experiment import Experiment
 from evo.config.sections import SPENT, amount_text
 from evo.errors import counted
+from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
 from evo.store.store import KEEP_EVERY
@@ -221,12 +222,3 @@ def _warnings(first: Goal, memory: int | None, available: int | None, free: int)
             "place with --run-dir"
         )
     return lines
-
-
-def size(count: float) -> str:
-    """Return a number of bytes in words, as in 3.2 MB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return ""

@@ -16,8 +16,6 @@ from evo.comparison.formats import (
     TITLES,
     about_reaching,
     cells,
-    interval,
-    number,
     pair_cells,
     reached_cells,
     sentence,
@@ -27,6 +25,7 @@ from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.config.sections import plural
 from evo.errors import counted
 from evo.files.durable import replace_file, resources
+from evo.numbers import interval, number
 from evo.report.charts import rounded
 from evo.report.html import (
     CHARTS,

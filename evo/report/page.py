@@ -17,12 +17,13 @@ from evo.diagnosis.examination import Diagnosis, diagnosis
 from evo.errors import ConfigurationError, EvoError, first_line, notice, printable_lines
 from evo.files.durable import destination, replace_file, resources
 from evo.files.layout import distinguished
+from evo.numbers import duration
 from evo.report import meanings, records, tables
 from evo.report.charts import Charts
 from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page
 from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
-from evo.report.verdict import duration, verdict, verdict_of_several
+from evo.report.verdict import verdict, verdict_of_several
 from evo.store.run import Run
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 

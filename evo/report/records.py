@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.diagnosis.signs import figure
 from evo.errors import DataError
 from evo.files.arrays import Arrays
+from evo.numbers import figure
 from evo.records import WORST
 from evo.report.charts import rounded
 from evo.report.html import Chart, Markup, element, quiet, section

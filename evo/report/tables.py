@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evo.config.experiment import Experiment
 from evo.config.toml import section_text, value_text
 from evo.errors import EvoError, counted, printable_lines
+from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
 from evo.plugins.registry import command
 from evo.report.charts import TIMES
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
 from evo.report.replays import Replays
-from evo.report.verdict import duration, figure, large
-from evo.statistics import percentage
 from evo.store.champion import Score
 from evo.store.run import Run
 from evo.training.testing import Baseline
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
-UNKNOWN = "-"
 START = "start.h5"  # stands for the champion that a run began with
 END = "END_OF_EXPERIMENT"
 
@@ -34,7 +31,7 @@ def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
     tested = [(run.name, run.score) for run in runs if run.score is not None]
     rows = [_score("champion" if len(runs) == 1 else name, score) for name, score in tested]
     for name, other in baselines.items():
-        rows.append([name, figure(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
+        rows.append([name, number(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
     return table(heads, rows, range(1, 8)) if tested else Markup("")
 
 
@@ -51,15 +48,8 @@ def about_scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Mark
 
 def _score(name: str, score: Score) -> list[object]:
     won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
-    known = [figure(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
-    return [element("b", name), *known, won, figure(score.mean_length)]
-
-
-def interval(ends: Sequence[float] | None) -> str:
-    """Return an interval as people write it."""
-    if ends is None or not all(isinstance(end, int | float) and math.isfinite(end) for end in ends):
-        return UNKNOWN
-    return f"{figure(ends[0])} to {figure(ends[1])}"
+    known = [number(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
+    return [element("b", name), *known, won, number(score.mean_length)]
 
 
 def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
@@ -77,8 +67,8 @@ def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
         test, about = run.score.mean_return, f"on {counted(run.score.episodes, 'test episode')}"
     if test is None or not rows:
         return Markup("")
-    listed = [[name, figure(value), figure(value - test), why] for name, value, why in rows]
-    listed.append(["test return", figure(test), "", about])
+    listed = [[name, number(value), number(value - test), why] for name, value, why in rows]
+    listed.append(["test return", number(test), "", about])
     text = quiet(
         "The champion was chosen because it did well in training and validation, partly by luck, so these returns are "
         "often too high. Test episodes chose nothing: their return is what to expect."
@@ -97,7 +87,7 @@ def ancestors(ancestry: Ancestry) -> Markup:
         (
             f"{one.generation + 1:,}",
             f"{one.candidate:,}",
-            UNKNOWN if one.mean_return is None else figure(one.mean_return),
+            number(one.mean_return),
             f"{one.sigma:.3g}" if one.sigma else UNKNOWN,
             "two parents" if one.mate else "",
         )
@@ -122,8 +112,8 @@ def times(runs: Sequence[Run]) -> Markup:
         parts = [sum(row.get(name, 0.0) for row in steady) for name in TIMES]
         shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
         spent = run.store.spent
-        pace = large(spent.frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
-        rows.append([duration(spent.seconds), large(spent.frames), pace, *shares])
+        pace = amount(spent.frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
+        rows.append([duration(spent.seconds), f"{spent.frames:,}", pace, *shares])
         if len(runs) > 1:
             rows[-1].insert(0, run.name)
     heads = [*(["run"] if len(runs) > 1 else []), "time", "frames", "frames per second", *TIMES.values()]

@@ -10,9 +10,9 @@ from evo.comparison.runs import place_of
 from evo.diagnosis.scores import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
+from evo.numbers import duration, number, percentage
 from evo.plugins import registry
 from evo.report.charts import rising
-from evo.statistics import percentage
 from evo.store.run import Run
 from evo.training.testing import Baseline
 
@@ -45,13 +45,13 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         scores = [score.mean for _, score in order]
         best, worst = order[0], order[-1]
         sentences.append(
-            f"{best[0]} scores highest, {figure(best[1].mean)}, and {worst[0]} lowest, {figure(worst[1].mean)}."
+            f"{best[0]} scores highest, {number(best[1].mean)}, and {worst[0]} lowest, {number(worst[1].mean)}."
         )
         if _differ_in_seed_alone(runs) and len(scores) > 1:
             spread = statistics.stdev(scores)
             sentences.append(
-                f"They differ in their seed alone: the mean of their scores is {figure(statistics.fmean(scores))}, "
-                f"with a standard deviation of {figure(spread)} between seeds."
+                f"They differ in their seed alone: the mean of their scores is {number(statistics.fmean(scores))}, "
+                f"with a standard deviation of {number(spread)} between seeds."
             )
         blocks = {(score.block, score.episodes) for _, score in tested}
         if len(blocks) > 1:
@@ -75,14 +75,14 @@ def trained(run: Run) -> str:
     if not done:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent
-    length = f"{counted(done, 'generation')}, {large(spent.frames)} frames{validating(run)}, {duration(spent.seconds)}"
+    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{validating(run)}, {duration(spent.seconds)}"
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
 
 
 def validating(run: Run) -> str:
     """Say how many of the frames validation took, where that is known."""
     frames = sum(row.get("frames_validating", 0.0) for row in run.metrics)
-    return f" of which validation took {large(frames)}" if frames else ""
+    return f" of which validation took {frames:,.0f}" if frames else ""
 
 
 def method_named(algorithm: str) -> str:
@@ -112,9 +112,9 @@ def scored(run: Run) -> str:
         return "It has no champion yet, so there is nothing to test."
     if score is None:
         return "Its champion is not tested yet."
-    amount = f"{figure(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()
+    amount = f"{number(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()
     text = f"Its champion scores {amount} on {counted(score.episodes, 'test episode')}"
-    text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
+    text += f" (95 % interval {number(score.ci95[0])} to {number(score.ci95[1])})" if score.episodes > 1 else ""
     return text + (f" and wins {percentage(score.win_rate)} % of them." if score.win_rate else ".")
 
 
@@ -122,7 +122,7 @@ def of_baselines(run: Run, baselines: Mapping[str, Baseline]) -> str:
     """Say what players that need no learning score there; nothing where there are none."""
     if run.score is None or not baselines:
         return ""
-    others = [f"{PLAYERS.get(name, f'a {name} player')} {figure(other.mean)}" for name, other in baselines.items()]
+    others = [f"{PLAYERS.get(name, f'a {name} player')} {number(other.mean)}" for name, other in baselines.items()]
     listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
     fewest = min(other.episodes for other in baselines.values())
     fewer = f" (the first {fewest} of them, or more)" if fewest < run.score.episodes else ""
@@ -139,25 +139,3 @@ def trend(run: Run) -> str:
     if still_rising(Signs(run)):
         return "Its validation return had levelled off at the end, while returns in training were still rising."
     return "Its validation return had levelled off at the end."
-
-
-def figure(value: float) -> str:
-    """Return a score with two decimals or three figures."""
-    return f"{value:z.2f}" if abs(value) < 100 else f"{value:z.1f}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def large(value: float) -> str:
-    """Return a large number with three figures and a word."""
-    for limit, word in ((1e9, "billion"), (1e6, "million")):
-        if value >= limit:
-            return f"{value / limit:.3g} {word}"
-    return f"{value:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in a unit that suits them."""
-    if seconds < 120:
-        return f"{seconds:.{1 if seconds < 10 else 0}f} seconds"
-    if seconds < 7200:
-        return f"{seconds / 60:.1f} minutes"
-    return f"{seconds / 3600:.1f} hours"

@@ -17,8 +17,9 @@ import pytest
 
 from evo.cli.commands import plan
 from evo.config.experiment import Experiment
+from evo.numbers import size
 from evo.planning import memory
-from evo.planning.estimate import estimated, size
+from evo.planning.estimate import estimated
 from evo.planning.memory import Peak, Watch
 from evo.planning.probe import Probe, ProbedGeneration, ProbedRound, Sampled, probe
 from evo.records import Episodes, Played, Task, WeightSource
@@ -127,7 +128,7 @@ def test_one_worker_is_not_counted_in_the_plural(experiment: Experiment) -> None
 def test_memory_and_disk_that_do_not_suffice_are_said_before(experiment: Experiment) -> None:
     found = estimated(experiment, probed(generation(1.0, 0.8, 100.0), growth=5_000_000), 16_000_000, 4_000)
     assert [warning.split(":")[0] for warning in found.warnings] == ["memory", "disk"]
-    assert "15.0 MB, and 16.0 MB are available" in found.warnings[0]
+    assert "15 MB, and 16 MB are available" in found.warnings[0]
     assert estimated(experiment, probed(generation(1.0, 0.8, 100.0)), 16_000_000, 10**9).warnings == ()
 
 
@@ -144,7 +145,7 @@ def test_the_memory_of_a_process_and_its_children_is_seen() -> None:
     assert child is not None
     assert 50_000_000 < child.total < 120_000_000
     assert watch.peak is None or watch.peak.total > child.total
-    assert size(1_234_567) == "1.2 MB"
+    assert size(1_234_567) == "1.23 MB"
 
 
 def test_a_round_that_takes_too_long_is_played_in_part_and_has_all_results() -> None:

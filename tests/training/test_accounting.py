@@ -15,10 +15,11 @@ import pytest
 
 import evo
 from evo import clock as clocks_of
-from evo.cli.terminal.display import count, where_time_went
+from evo.cli.terminal.display import where_time_went
 from evo.config.experiment import Experiment
 from evo.config.sections import Budget
 from evo.errors import DataError
+from evo.numbers import amount
 from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Spent, Task
 from evo.run import Row, generations
 from evo.store.store import Store
@@ -252,7 +253,7 @@ def test_what_is_idle_is_named_as_the_metrics_are_and_adds_up_to_the_generation(
 def test_what_is_idle_fits_into_eighty_columns(seconds: float) -> None:
     metrics = dict.fromkeys((*PARTS, "seconds", "seconds_straggling", "seconds_committing"), seconds)
     assert max(map(len, where_time_went(metrics))) <= 80
-    assert [count(size, "B") for size in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
+    assert [amount(size, "B") for size in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
 
 
 def played(tmp_path: Path, text: str) -> tuple[Session, list[tuple[Row, list[Result]]], Store]:

@@ -19,6 +19,7 @@ from evo.games.catalogue.snake.players import play
 from evo.games.game import GameEnvironment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.numbers import percentage
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource
 from evo.statistics import mean_interval, rate_interval
@@ -206,4 +207,4 @@ def test_blocks_of_test_episodes_have_no_episode_in_common(small) -> None:
     ],
 )
 def test_less_than_all_wins_are_not_a_hundred_per_cent(share: float, form: str, text: str) -> None:
-    assert statistics.percentage(share, form) == text
+    assert percentage(share, form) == text

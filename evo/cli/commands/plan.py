@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, flags
 from evo.errors import ConfigurationError, counted, notice, printable_lines
+from evo.numbers import duration, size
 from evo.plugins import registry
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ def main(arguments: Namespace) -> int:
 
 def text(found: Estimate) -> str:
     """Return the estimate as lines for a reader."""
-    from evo.cli.terminal.display import duration
-    from evo.planning.estimate import PARTS, size
+    from evo.planning.estimate import PARTS
 
     lines = [f"probed        {found.probed}"]
     for number, goal in enumerate(found.goals):

@@ -73,7 +73,7 @@ def main(arguments: Namespace) -> int:
 
 def text(result: SweepResult) -> str:
     """Return the report: a table of trials, the best first, and the winner's scores."""
-    from evo.comparison.formats import interval, number
+    from evo.numbers import interval, number
     from evo.sweeps.race import SHARES, mean_of
 
     def order(trial: Any) -> tuple[float, ...]:

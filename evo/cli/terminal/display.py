@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from evo.errors import counted, printable_lines
-from evo.statistics import percentage
+from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from
-UNKNOWN = "-"
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
@@ -131,7 +130,7 @@ def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
     if math.isnan(found["test"]):
         shown["test"] = before.get("test", UNKNOWN)
     used, seconds = found["lane_utilisation"], found["seconds"]
-    shown["frames/s"] = count(found["frames"] / seconds) if seconds > 0 else UNKNOWN
+    shown["frames/s"] = amount(found["frames"] / seconds) if seconds > 0 else UNKNOWN
     shown["lane utilisation"] = f"{100 * used:.0f} %" if math.isfinite(used) else UNKNOWN
     return shown
 
@@ -143,33 +142,6 @@ def finite(value: object) -> float | None:
     except OverflowError:
         return None
     return found if math.isfinite(found) else None
-
-
-def number(value: float) -> str:
-    """Return a score with two decimals."""
-    return f"{value:z.2f}" if math.isfinite(value) else UNKNOWN
-
-
-def count(value: float, unit: str = "") -> str:
-    """Return a large number with three figures, as in 1.14 M, or 1.14 MB with the unit B."""
-    if not math.isfinite(value):
-        return UNKNOWN
-    for limit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g} {prefix}{unit}"
-    return f"{value:.0f} {unit}".rstrip()
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours: 42 s, 3:05 min, 1:02 h."""
-    if not math.isfinite(seconds):
-        return UNKNOWN
-    whole = math.ceil(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02} h"
 
 
 def share_of_acting(metrics: Mapping[str, float]) -> str:
@@ -189,7 +161,7 @@ def where_time_went(metrics: Mapping[str, float]) -> list[str]:
 
     transferred = sum(metrics.get(name, math.nan) for name in BYTES)
     parts = [share_of_acting(metrics), *map(shown, ("idle", "moving", "learning", "master"))]
-    others = [shown("straggling"), shown("committing"), f"bytes {count(transferred, 'B')}"]
+    others = [shown("straggling"), shown("committing"), f"bytes {size(transferred)}"]
     return ["  ".join(parts), "  ".join(others)]
 
 

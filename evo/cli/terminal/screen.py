@@ -27,8 +27,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.cli.terminal.champion_board import ChampionBoard
-from evo.cli.terminal.display import SCORES, UNKNOWN, Display, Pace, duration, figures, finite, number, where_time_went
+from evo.cli.terminal.display import SCORES, Display, Pace, figures, finite, where_time_went
 from evo.errors import counted, printable_lines
+from evo.numbers import UNKNOWN, duration, number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

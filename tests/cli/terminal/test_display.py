@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.display import Display, Lines, Pace, count, duration, headline
+from evo.cli.terminal.display import Display, Lines, Pace, headline
 from evo.cli.terminal.screen import Screen
 from evo.cli.training import display_for, ending
 from evo.config.experiment import Experiment
+from evo.numbers import amount, duration
 from evo.run import Row
 from evo.store.champion import ChampionScore, Score
 from evo.store.metrics import Summary
@@ -131,7 +132,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> Non
 
 @pytest.mark.parametrize(("value", "said"), [(7.0, "7"), (1500, "1.5 k"), (1_140_000, "1.14 M"), (math.nan, "-")])
 def test_large_numbers_have_three_figures(value: float, said: str) -> None:
-    assert count(value) == said
+    assert amount(value) == said
 
 
 def on_a_terminal(where: Path, *words: str, env: dict[str, str] | None = None) -> tuple[str, int]:
