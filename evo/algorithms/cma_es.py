@@ -21,6 +21,7 @@ from evo.evolution.strategy import (
     Distribution,
     EvolutionStrategy,
     StrategyOptions,
+    all_tie,
     around_mean,
     recombination_weights,
     shared_by_rank,
@@ -89,6 +90,8 @@ class Full(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt covariance matrix and step size."""
+        if all_tie(fitness):
+            return {}
         n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
         weights, z = shared_by_rank(fitness, self.weights), self._deviates(source.keys)
         y = (z * self._lengths) @ self._vectors.T  # [N, P]

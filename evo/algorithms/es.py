@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
-from evo.evolution.restarts import Size
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, shared_by_rank
+from evo.evolution.strategy import (
+    Distribution,
+    EvolutionStrategy,
+    StrategyOptions,
+    all_tie,
+    around_mean,
+    shared_by_rank,
+)
 from evo.randomness.streams import Purpose, candidate_keys, philox_each
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
@@ -31,11 +37,6 @@ class Options(StrategyOptions):
         if self.parents >= self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         return self
-
-    def of_size(self, size: Size) -> Self:
-        """Return the options of a search of another size, with the same share of parents."""
-        parents = max(1, self.parents * size.population // self.population)
-        return super().of_size(size).model_copy(update={"parents": parents})
 
 
 class SelfAdaptive(Distribution):
@@ -61,6 +62,8 @@ class SelfAdaptive(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
+        if all_tie(fitness):
+            return {}
         weights = shared_by_rank(fitness, self._weights)
         sigmas = source.sigmas.astype(np.float64)
         step = noise_sum(source.keys, weights * sigmas, len(self.mean))  # mean of sigma_i z_i of the best

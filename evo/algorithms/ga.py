@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from itertools import count
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,6 @@ from evo.evolution.population import (
     sigma_table,
     tasks_of,
 )
-from evo.evolution.racing import raced
-from evo.evolution.restarts import Stall
 from evo.evolution.toolbox import (
     Crossover,
     Individual,
@@ -49,7 +47,7 @@ from evo.evolution.toolbox import (
 )
 from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, Task, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
 from evo.setup import Setup
 
 MIGRATION_EVERY = 10  # generations, where an experiment does not say
@@ -89,15 +87,6 @@ class Options(PopulationOptions):
     crossover_rate: float = Field(
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
-    restart_after: int = Field(
-        0, ge=0, description="generations without a higher mean fitness of parents until fresh networks; 0 = never"
-    )
-    race: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        description="episodes until only candidates near the boundary play on, up to the same total; 0 = no race",
-    )
     select: str = Field("", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"')
     mate: str = Field("", description="crossover operator of a plug-in, called for children of two parents")
     mutate: str = Field("", description="mutation operator of a plug-in, which sets the sigma step of a child")
@@ -126,12 +115,6 @@ class Options(PopulationOptions):
             raise ValueError(f"tournament: {self.tournament} of {population} candidates {where}")
         if self.islands > 1 and self.migration_every and self.migrants > parents:
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
-        if self.race and not 2 <= self.race < self.episodes:
-            raise ValueError(f"race: {self.race} must be at least 2, and less than episodes, {self.episodes}")
-        if self.race and self.parents == self.population:
-            raise ValueError(f"race: all {self.population} candidates become parents, so none is selected")
-        if self.race and (self.selection != "truncation" or self.islands > 1 or self.select):
-            raise ValueError("race: needs selection = truncation, and no islands")
         if self.mate and self.crossover == "none":
             raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
         return self
@@ -148,17 +131,13 @@ class Options(PopulationOptions):
             "islands": islands,
             "migration_every": islands and self.migration_every != MIGRATION_EVERY,
             "migrants": islands and self.migration_every > 0 and self.migrants > 1,
-            **{name: bool(getattr(self, name)) for name in ("race", "restart_after", *OPERATORS)},
+            **{name: bool(getattr(self, name)) for name in OPERATORS},
         }
 
     @property
     def needs_stationary_training(self) -> str:
-        """The memory of elites, or restarts, where there are any."""
-        return "memory" if self.memory > 1 else "restart_after" if self.restart_after else ""
-
-    def episodes_per_candidate(self) -> int:
-        """Return how many episodes each candidate plays in a generation, before a race."""
-        return self.race or self.episodes
+        """The memory of elites, where there is one."""
+        return "memory" if self.memory > 1 else ""
 
 
 class GeneticAlgorithm(Algorithm):
@@ -183,7 +162,6 @@ class GeneticAlgorithm(Algorithm):
             0,
             self._tournaments,
         )  # of a generation: step of the base of sigma, and steps around it
-        self._stall, self._began = Stall(), 0  # the generation in which the population was fresh
         self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
         self._parents = Parents(np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis])
         self._record: Arrays = {}
@@ -191,27 +169,21 @@ class GeneticAlgorithm(Algorithm):
     def generation(self, number: int) -> Generation:
         """Vary the parents, evaluate the population, and select the parents of the next generation."""
         options, toolbox = self.options, self.toolbox
-        if 0 < options.restart_after <= self._stall.generations:
-            self._stall.restart()
-            self._begin_again(number)
         population, elites = self._vary(number)
         source = named(population, self._sigmas, options.sigma_floor, options.crossover)
-        evaluated, recorded, effort = yield from toolbox.evaluate(population, source, number)
+        evaluated, recorded = yield from toolbox.evaluate(population, source, number)
         compared = evaluated.against_parents(source, elites, options)
         chosen = self._select(population, number, elites)
         survivors = np.array([one.number for one in chosen], np.int32)
         self._parents = self._parents.followed_by(chosen, source, self.network)
-        self._stall.after(fitness_of(chosen))
         means: Arrays = {"means": fitness_of(chosen)} if options.own_operators else {}  # these may depend on it
-        self._record = {**recorded, "survivors": survivors, **means, **self._progress()}
+        self._record = {**recorded, "survivors": survivors, **means}
         return {
             **evaluated.metrics(),
-            **effort,
             **fitness_metrics(fitness_of(population), options.episodes),
             "sigma": float(np.median(source.sigmas)),
             **compared,
             **selection_metrics(self._parents.weights, source, survivors, elites, options.islands),
-            **({"restarts": float(self._stall.restarts)} if options.restart_after else {}),
         }
 
     def _vary(self, number: int) -> tuple[list[Individual], int]:
@@ -229,7 +201,7 @@ class GeneticAlgorithm(Algorithm):
         others = island_rows(names, 2, elites, len(parents), options.islands).tolist()
         rate = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
         crossed = (draws(names, 1, 65536) < rate).tolist()
-        halvings = OCTAVE * (number - self._began) // options.sigma_halving if options.sigma_halving else 0
+        halvings = OCTAVE * number // options.sigma_halving if options.sigma_halving else 0
         self._base, self._drawn = -halvings, iter(drawn_steps(streams(Purpose.SIGMA), options.sigma_spread).tolist())
         population = [toolbox.clone(parent) for parent in parents[:elites]]
         with drawing_from(stream(self.seed, Purpose.MUTATION, number)):
@@ -250,29 +222,21 @@ class GeneticAlgorithm(Algorithm):
 
     def _evaluate(
         self, population: Sequence[Individual], source: WeightSource, number: int
-    ) -> Generator[Request, Sequence[Result], tuple[Evaluated, Arrays, Metrics]]:
+    ) -> Generator[Request, Sequence[Result], tuple[Evaluated, Arrays]]:
         """Play a population and set its fitness; that of an elite is its mean over at most `memory` generations."""
         options, kind = self.options, cache(fitness_class(1))  # equal fitness is one object
-
-        def tasks(source: WeightSource, numbers: slice) -> list[Task]:
-            seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]
-            return tasks_of(source, seeds, self._per_task)
-
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         published = self._parents.weights if self._parents.individuals else None
-        results = yield Request(published, tasks(source, slice(options.episodes_per_candidate())))
+        results = yield Request(published, tasks_of(source, seeds, self._per_task))
         evaluated = Evaluated(results)
         names: Arrays = {"parent": source.rows, "mate": source.mates, "key": source.keys, "sigma": source.sigmas}
         recorded = {**names, **evaluated.record()}
-        effort, fitness = evaluated.effort(), evaluated.fitness(options)
-        if options.race:
-            more, effort = yield from raced(evaluated, source, options, options.parents, tasks)
-            recorded, fitness = {**recorded, **more}, more["fitness"]
-        for one, value in zip(population, fitness.tolist(), strict=True):
+        for one, value in zip(population, evaluated.fitness(options).tolist(), strict=True):
             past, before = min(one.age, options.memory - 1), one.fitness.values[0] if one.age else FITNESS_WORST
             if past and value > FITNESS_WORST and before > FITNESS_WORST:
                 value = (before * past + value) // (past + 1)
             one.age, one.fitness = one.age + 1, kind((value,))
-        return evaluated, recorded, effort
+        return evaluated, recorded
 
     def _select(self, population: list[Individual], number: int, elites: int) -> list[Individual]:
         """Migrate where that is due, and return the parents of every island by rank."""
@@ -290,10 +254,6 @@ class GeneticAlgorithm(Algorithm):
         options = self.options
         return tournaments(individuals, k, options.tournament, options.elites // options.islands, self._tournaments)
 
-    def _begin_again(self, number: int) -> None:
-        """Forget the parents, so that all candidates of a generation are fresh networks."""
-        self._parents, self._began, self._begins = Parents(self._parents.weights[:0]), number, False
-
     def finalists(self, count: int) -> Finalists:
         """Return the best of the parents; of one island the first ones: elites, then the others by rank."""
         ranked = self.options.islands == 1 and not self.options.select
@@ -302,22 +262,12 @@ class GeneticAlgorithm(Algorithm):
         if survivors is None:
             return Finalists(self._parents.weights[rows])
         chosen = survivors[rows]
-        returns = mean_returns(self._record["return"][chosen], self.options.episodes_per_candidate())
+        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
         return Finalists(self._parents.weights[rows], chosen.tolist(), returns)
 
     def state(self) -> Arrays:
-        """Return the parents, their sigma steps, ages and mean fitness, and what decides about a restart."""
-        return {**self._parents.state(), **self._progress()}
-
-    def _progress(self) -> dict[str, NDArray[np.int64]]:
-        """Return what decides about a restart, where there are any."""
-        known = np.array([*self._stall.state(), self._began], np.int64)
-        return {"progress": known} if self.options.restart_after else {}
-
-    def _resume(self, progress: NDArray[Any]) -> None:
-        """Continue from what decides about a restart."""
-        self._stall.restore(progress)
-        self._began = int(progress[3])
+        """Return the parents, their sigma steps, ages and mean fitness."""
+        return self._parents.state()
 
     def record(self) -> Arrays:
         """Return parent, mate, key, sigma, summed return and frames of every candidate, and the survivors."""
@@ -326,16 +276,10 @@ class GeneticAlgorithm(Algorithm):
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the parents of a state, and the record of the generation that left them."""
         self._parents = Parents.restored(state)
-        if self.options.restart_after and "progress" in state and len(records):  # a fork counts anew
-            self._resume(state["progress"])
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names; only for a plug-in's operators does it know their fitness."""
-        if self._parents.individuals and (np.asarray(record["parent"], np.int32) < 0).all():
-            self._begin_again(number)
-        if "progress" in record:
-            self._resume(record["progress"])
         population, _ = self._vary(number)
         chosen = [population[k] for k in record["survivors"].tolist()]
         for one, mean in zip(chosen, record.get("means", np.zeros(len(chosen), np.int64)).tolist(), strict=True):

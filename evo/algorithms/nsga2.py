@@ -30,11 +30,6 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 from evo.setup import Setup
 
-NOVELTY = "novelty"
-UNIT = 1_000_000  # novelty in whole numbers: a millionth of the range of a measure
-LARGEST_NOVEL = 8192  # candidates, whose distances from one another are all computed
-ROWS = 256  # candidates at a time
-
 
 class Options(PopulationOptions):
     """The [nsga2] section."""
@@ -50,16 +45,7 @@ class Options(PopulationOptions):
         ["return", "-length"],
         min_length=1,
         max_length=8,
-        description='what is maximised: "return", "length", "novelty" or a metric of an episode; "-" minimises',
-    )
-    novelty_of: list[str] = Field(
-        ["length"],
-        min_length=1,
-        max_length=4,
-        description='behaviour whose novelty counts: "return", "length" or metrics of an episode',
-    )
-    neighbours: int = Field(
-        15, ge=1, le=LARGEST_NOVEL, description="nearest candidates from which novelty is a distance"
+        description='what is maximised: "return", "length" or a metric of an episode; "-" minimises',
     )
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7
@@ -70,30 +56,12 @@ class Options(PopulationOptions):
             raise ValueError(f"survivors: {self.survivors} of a population of {self.population}, so none is new")
         if len({name.removeprefix("-") for name in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives: {self.objectives} names one twice")
-        if self.seeks_novelty and self.population > LARGEST_NOVEL:
-            raise ValueError(
-                f"population: {self.population} candidates are too many for novelty, at most {LARGEST_NOVEL}"
-            )
         return self
-
-    def in_identity(self) -> dict[str, bool]:
-        """Return whether an option is part of a run's identity; one that is not named here is."""
-        return dict.fromkeys(("novelty_of", "neighbours"), self.seeks_novelty)
-
-    @property
-    def seeks_novelty(self) -> bool:
-        """Whether novelty is an objective."""
-        return NOVELTY in self.objectives or f"-{NOVELTY}" in self.objectives
 
     def known(self, environment: Any) -> tuple[str, ...]:
         """Return the objectives that there are; ConfigurationError where another one is named."""
         named = [name.removeprefix("-") for name in self.objectives]
-        measures = ("return", "length")
-        metrics_of(environment, measures, "nsga2.novelty_of", self.novelty_of if self.seeks_novelty else ())
-        return (
-            *metrics_of(environment, measures, "nsga2.objectives", [name for name in named if name != NOVELTY]),
-            NOVELTY,
-        )
+        return metrics_of(environment, ("return", "length"), "nsga2.objectives", named)
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 0; ConfigurationError where the environment has no such objective."""
@@ -109,7 +77,6 @@ class Nsga2(Algorithm):
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
-        self._behaviour = [known.index(name) for name in options.novelty_of] if options.seeks_novelty else []
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
         self._fitness = fitness_class(*signs)
         self._worst = tuple(sign * FITNESS_WORST for sign in signs)
@@ -156,11 +123,6 @@ class Nsga2(Algorithm):
         """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
-        table.append(np.zeros(len(outcome.finite), np.int64))
-        if self._behaviour:
-            finite = np.flatnonzero(outcome.finite)
-            behaviour = np.stack([table[column][finite] for column in self._behaviour], axis=1)
-            table[-1][finite] = novelty(behaviour, self.options.neighbours)
         return np.stack([table[column] for column in self._columns], axis=1)
 
     def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:
@@ -199,35 +161,9 @@ class Nsga2(Algorithm):
 
 
 def _best(values: NDArray[np.int64], name: str, episodes: int) -> float:
-    scale = {"return": 1000.0 * episodes, NOVELTY: float(UNIT)}.get(name.removeprefix("-"), float(episodes))
+    scale = (1000.0 if name.removeprefix("-") == "return" else 1.0) * episodes
     best = (values.min() if name.startswith("-") else values.max()) if len(values) else np.nan
     return float(best) / scale
-
-
-def novelty(behaviour: NDArray[np.int64], neighbours: int) -> NDArray[np.int64]:
-    """Return the mean distance of each candidate from its nearest `neighbours`, in millionths.  # [N, D] -> [N]
-
-    Novelty of Lehman and Stanley (2011). A distance is the sum over measures of their differences, each in the range
-    that the measure has in the population. Sums are added in order, with the same bits on every machine. Zero where a
-    candidate is alone.
-    """
-    count = len(behaviour)
-    most = min(neighbours, count - 1)
-    if most < 1:
-        return np.zeros(count, np.int64)
-    values = behaviour.astype(np.float64)
-    low = values.min(axis=0)
-    extent = values.max(axis=0) - low
-    places = (values - low) / np.where(extent > 0, extent, 1.0)
-    found = np.empty(count, np.int64)
-    for first in range(0, count, ROWS):
-        some = places[first : first + ROWS]
-        distances = np.zeros((len(some), count))
-        for measure in range(places.shape[1]):
-            distances += np.abs(some[:, measure, np.newaxis] - places[np.newaxis, :, measure])
-        nearest = np.sort(distances, axis=1)[:, 1 : most + 1]  # the first is the candidate itself, or its equal
-        found[first : first + ROWS] = np.rint(UNIT * (np.cumsum(nearest, axis=1)[:, -1] / most))
-    return found
 
 
 def make(options: Options, setup: Setup) -> Nsga2:

@@ -48,8 +48,6 @@ class Options(StrategyOptions):
     def _consistent(self) -> Options:
         if self.population % 2:
             raise ValueError(f"population: {self.population} is odd, and candidates come in antithetic pairs")
-        if self.restart_population == "bipop":
-            raise ValueError('restart_population: "bipop" needs a sigma that is no schedule; use "ipop"')
         return self
 
 

@@ -18,6 +18,7 @@ from evo.evolution.strategy import (
     Distribution,
     EvolutionStrategy,
     StrategyOptions,
+    all_tie,
     around_mean,
     recombination_weights,
     shared_by_rank,
@@ -65,6 +66,8 @@ class Separable(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt step size and variances."""
+        if all_tie(fitness):
+            return {}
         n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
         weights = shared_by_rank(fitness, self.weights)
         z_w, z2_w = noise_sums(source.keys, weights, weights, n)  # [P] sum of w_i z_i, and of w_i z_i^2

@@ -14,6 +14,7 @@ from evo.evolution.strategy import (
     Distribution,
     EvolutionStrategy,
     StrategyOptions,
+    all_tie,
     around_mean,
     recombination_weights,
     shared_by_rank,
@@ -53,6 +54,8 @@ class SeparableNormal(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
+        if all_tie(fitness):
+            return {}
         utilities = shared_by_rank(fitness, self._utilities)
         noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))  # nabla mu = sum of u s
         step = self.options.learning_rate * self.sigmas * noise

@@ -66,15 +66,13 @@ class Signs:
 
     @property
     def episodes(self) -> int:
-        """Return how many episodes a candidate plays in a generation, before a race if there is one."""
+        """Return how many episodes a candidate plays in a generation."""
         if self.options.candidates() > 1:
             return self.options.episodes_per_candidate()
         return int(self.option("episodes") or 1)
 
     def more_episodes(self, count: int) -> str:
         """Return the words on the command line with which every candidate plays `count` episodes."""
-        if self.option("race"):
-            return f"{self.set('race', count)} {self.set('episodes', 2 * count)}"
         return self.set("episodes", count)
 
     @property

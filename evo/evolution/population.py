@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, draws, philox_each
 from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
-
-if TYPE_CHECKING:
-    pass
 
 FITNESS_WORST = -(1 << 62)
 LARGEST_POPULATION = 1 << 20
@@ -120,12 +117,9 @@ class Evaluated:
 
     def fitness(self, options: Any) -> NDArray[np.int64]:
         """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
-        return np.where(self.finite, self.values(options).sum(axis=1), FITNESS_WORST)
-
-    def values(self, options: Any) -> NDArray[np.int64]:
-        """Return the return and the bonus of every episode, in thousandths; 0 where it is not finite.  # [N, E]"""
         bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
-        return np.where(self.returns == WORST, 0, self.returns + bonus)
+        values = np.where(self.returns == WORST, 0, self.returns + bonus)  # [N, E]
+        return np.where(self.finite, values.sum(axis=1), FITNESS_WORST)
 
     def record(self) -> dict[str, NDArray[Any]]:
         """Return the summed return, WORST if not finite, and the frames of every candidate, by name."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.errors import ResourceError
 from evo.evolution.noise_sums import ln, norm
 from evo.evolution.population import (
+    FITNESS_WORST,
     LARGEST_POPULATION,
     AliveBonus,
     AliveSteps,
@@ -25,7 +26,6 @@ from evo.evolution.population import (
     candidates_of_task,
     tasks_of,
 )
-from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
@@ -49,27 +49,11 @@ class StrategyOptions(AlgorithmOptions):
         description="generations without a new highest mean fitness of the candidates after which the search restarts "
         "from a fresh network; 0 = never",
     )
-    restart_population: Growth = Field(
-        "same",
-        exclude_if=lambda growth: growth == "same",
-        description="candidates after a restart: same = as many as before; ipop = twice as many; bipop = twice as "
-        "many, and in turn few with a smaller sigma",
-    )
 
     @property
     def needs_stationary_training(self) -> str:
         """Restarts, where there are any."""
         return "restart_after" if self.restart_after else ""
-
-    @model_validator(mode="after")
-    def _restarts_are_due(self) -> Self:
-        if self.restart_population != "same" and not self.restart_after:
-            raise ValueError(f'restart_population: "{self.restart_population}" needs restart_after, which is 0: never')
-        return self
-
-    def of_size(self, size: Size) -> Self:
-        """Return the options of a search of another size."""
-        return self.model_copy(update=size._asdict())
 
     def candidates(self) -> int:
         """Return how many networks play in a generation: the candidates, and their distribution's mean."""
@@ -118,10 +102,9 @@ class EvolutionStrategy(Algorithm):
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._kind, self._per_task = distribution, setup.candidates_per_task
-        self._stall = Stall()
-        self._sizes = Sizes(options.restart_population, Size(options.population, options.sigma), setup.seed)
+        self.restarts, self._best, self._stalled = 0, FITNESS_WORST, 0  # mean fitness, generations since it was best
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
-        self.distribution = self._search(start)
+        self.distribution = distribution(options, start)
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
@@ -135,33 +118,20 @@ class EvolutionStrategy(Algorithm):
         named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
         self._record = {**named, **outcome.record(), "fitness": fitness}
         centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
-        searches = {"restarts": float(self.restarts)}
-        if self.options.restart_population != "same":
-            searches["population"] = float(len(source) - 1)
-        return {**outcome.metrics(), "centre": float(centre), **moved, **searches}
-
-    @property
-    def restarts(self) -> int:
-        """Return how often the search began again."""
-        return self._stall.restarts
+        return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
 
     def _update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
-        self._sizes.after(len(source))
-        stalled = self._stall.after(fitness[1:])  # counted without restarts too: it is part of every state
-        if 0 < self.options.restart_after <= stalled:
-            self._stall.restart()
-            self._sizes.restart(self.restarts)
-            self.distribution = self._search(self._fresh())
+        known = fitness[1:][fitness[1:] > FITNESS_WORST]
+        mean = int(known.sum()) // len(known) if len(known) else FITNESS_WORST
+        rises = mean > self._best  # counted without restarts too: it is part of every state
+        self._best, self._stalled = (mean, 0) if rises else (self._best, self._stalled + 1)
+        if 0 < self.options.restart_after <= self._stalled:
+            self.restarts, self._best, self._stalled = self.restarts + 1, FITNESS_WORST, 0
+            self.distribution = self._kind(self.options, self._fresh())
         return moved
-
-    def _search(self, mean: NDArray[np.float64]) -> Distribution:
-        """Return a search of the size that is due, around a mean [P]."""
-        if self.options.restart_population == "same":
-            return self._kind(self.options, mean)
-        return self._kind(self.options.of_size(self._sizes.size), mean)
 
     def _fresh(self) -> NDArray[np.float64]:
         """Return a fresh network, another one after every restart.  # [P]"""
@@ -175,7 +145,7 @@ class EvolutionStrategy(Algorithm):
 
     def state(self) -> Arrays:
         """Return the distribution, and what decides about a restart."""
-        progress = np.array([*self._stall.state(), *self._sizes.state()], np.int64)
+        progress = np.array([self.restarts, self._best, self._stalled], np.int64)
         return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
 
     def fingerprint(self) -> str:
@@ -187,14 +157,10 @@ class EvolutionStrategy(Algorithm):
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Continue from a distribution; a fork counts its generations anew, and has the size that its options say."""
-        progress = np.asarray(state["progress"], np.int64)
-        self._stall.restore(progress)
-        if len(records):
-            self._sizes.restore(progress[3:])
-        else:
-            self._stall.forget()
-        self.distribution = self._search(np.array(state["mean"], np.float64))
+        """Continue from a distribution; a fork counts its generations anew."""
+        self.restarts, best, stalled = (int(value) for value in state["progress"])
+        self._best, self._stalled = (best, stalled) if len(records) else (FITNESS_WORST, 0)
+        self.distribution = self._kind(self.options, np.array(state["mean"], np.float64))
         self.distribution.restore(state)
 
     def retrace(self, number: int, record: Arrays) -> bool:
@@ -246,6 +212,11 @@ def shared_by_rank(fitness: NDArray[np.int64], weights: NDArray[np.float64]) -> 
     end = np.searchsorted(-ordered, -fitness, "right")
     alone = end - first == 1
     return np.where(alone, weights[first], (sums[end] - sums[first]) / (end - first))
+
+
+def all_tie(fitness: NDArray[np.int64]) -> bool:
+    """Return whether a generation says nothing: recombination would move by chance alone.  # [N]"""
+    return bool((fitness == fitness[0]).all())
 
 
 def recombination_weights(count: int) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.games import contract
+from evo.games.compiling import LOST
 from evo.games.contract import CompiledGame
 from evo.games.declaration import whole
 from evo.games.step import Ended, Envs, begin_next, play
@@ -62,7 +63,7 @@ def advance(  # type: ignore[no-untyped-def]
             status[b] = GOES_ON
             continue
         reward, status[b] = play(state, rules, b, actions[b], 0, None, 1, 0, None, None, envs, ended, b)
-        rewards[b] = reward / 1000.0
+        rewards[b] = np.nan if reward == LOST else reward / 1000.0
         if status[b] != GOES_ON and mode == SAME_STEP:
             _show(state, rules, masked, b, final, final_masks)
             begin_next(state, rules, b, envs)
@@ -134,6 +135,8 @@ class Batch:
         if given.shape != self.sides or given.dtype.kind not in ("buif" if continuous else "ui"):
             raise ValueError(f"actions are {self.asked}, not {given.dtype} {given.shape}")
         chosen = given.astype(np.float64 if continuous else np.int64)  # a copy, for a game may write to its action
+        if continuous and not np.isfinite(chosen).all():
+            raise ValueError(f"actions are {self.asked}, but not all are finite: {chosen.ravel().tolist()!s:.60}")
         if not continuous and chosen.view(np.uint64).max() >= actions:  # as which negative ones are large
             raise ValueError(f"an action is not between 0 and {actions - 1}")
         return chosen

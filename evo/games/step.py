@@ -232,14 +232,14 @@ class Recorder:
         """
         frames, slots, rows, followed = progress[FRAMES : FOLLOWED + 1].tolist()
         if not finite or not are_finite(ended.returns):
-            return PlayedEpisodes(frames, slots, False)
+            return PlayedEpisodes(0, slots, False)
         if not len(self.actions):
             return PlayedEpisodes(frames, slots, True)
         order = np.argsort(self.episodes[:rows], kind="stable")  # steps of an episode stand in their order
         bounds = np.cumsum(ended.lengths, dtype=np.int64)[:-1]
         transitions = None if self.record is None else self.transitions(rows, followed, score, order)
         if transitions and not all(np.isfinite(x).all() for x in (transitions.outputs, transitions.next_outputs)):
-            return PlayedEpisodes(frames, slots, False)
+            return PlayedEpisodes(0, slots, False)
         return PlayedEpisodes(frames, slots, True, np.split(self.actions[order], bounds), transitions)
 
     def transitions(

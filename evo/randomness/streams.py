@@ -118,7 +118,6 @@ class Purpose(IntEnum):
     MIRROR = 14  # augmentation of transitions by symmetry
     EXPLORE = 15  # epsilon-greedy: random actions
     GAME = 16  # random numbers of a compiled game of the plug-in kind
-    RESTART = 17  # size of a search that begins again
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

@@ -131,7 +131,7 @@ class SegmentBuffers:
             lengths=ended.lengths[over][None],
             episode_metrics=ended.episode_metrics[over][None],
             finite=np.array([finite]),
-            frames=len(ends),
+            frames=len(ends) if finite else 0,
             lane_slots=slots,
             transitions=transitions if finite else None,
             envs=envs if finite else None,

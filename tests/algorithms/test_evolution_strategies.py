@@ -371,3 +371,31 @@ def test_a_restarted_search_goes_on_from_its_state() -> None:
         ]
         climbing.generation(other, number + 1, NETWORK, lambda x: 7.0)
     assert algorithm.restarts == 2
+
+
+@pytest.mark.parametrize("restart_after", [0, 9])
+def test_a_state_says_since_when_a_search_stands_still_even_where_it_never_restarts(restart_after: int) -> None:
+    algorithm = made("sep_cma_es", NETWORK, population=6, restart_after=restart_after)
+    for number in range(4):
+        climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
+    assert algorithm.state()["progress"].tolist() == [0, 7 * int(climbing.FINE), 3]
+
+
+def test_a_fork_counts_anew() -> None:
+    algorithm, fork = (made("sep_cma_es", NETWORK, population=6, restart_after=2) for _ in range(2))
+    for number in range(5):
+        climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
+    fork.restore(algorithm.state(), ())
+    metrics = [climbing.generation(fork, number, NETWORK, lambda x: -9.0) for number in range(1, 4)]
+    assert [one["restarts"] - algorithm.restarts for one in metrics] == [0, 0, 1]  # though -9 is less than 7
+
+
+@pytest.mark.parametrize("name", ["snes", "sep_cma_es", "cma_es", "es"])
+def test_a_distribution_stays_as_it_is_where_all_candidates_tie(name: str) -> None:
+    algorithm = made(name, NETWORK, **options_of(name))
+    climb(algorithm, NETWORK, climbing.sphere, 3)
+    before = {key: array.tobytes() for key, array in algorithm.state().items() if key != "progress"}
+    climbing.generation(algorithm, 3, NETWORK, lambda x: 7.0)
+    assert {key: array.tobytes() for key, array in algorithm.state().items() if key != "progress"} == before
+    climbing.generation(algorithm, 4, NETWORK, climbing.sphere)
+    assert algorithm.state()["mean"].tobytes() != before["mean"]

@@ -43,7 +43,6 @@ ISLANDS = ("ga.population=230", "ga.islands=5", "ga.parents=5", "ga.elites=5")
 # What is wrong: the algorithm, options, metrics, the finding, and words of its evidence.
 WRONG: list[tuple[str, tuple[str, ...], dict[str, float], str, str]] = [
     ("ga", ("ga.episodes=2",), {"signal_to_noise": 1.5}, "noisy_selection", "1.5 times that of luck"),
-    ("ga", ("ga.episodes=6", "ga.race=3"), {"signal_to_noise": 1.5}, "noisy_selection", "their means over 3 episodes"),
     ("ga", ("ga.episodes=1",), {"signal_to_noise": np.nan}, "noisy_selection", "A candidate plays 1 episode"),
     ("ga", (), {"improving": 0.25, "sigma": 0.01}, "sigma_too_small", "25 % of the children beat their parent"),
     ("ga", (), {"improving": 0.005}, "sigma_too_large", "0.5 % of the children beat their parent"),

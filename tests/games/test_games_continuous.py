@@ -59,3 +59,12 @@ def test_the_swing_up_begins_where_evojax_s_does(harder: bool) -> None:
     spread = np.array([2.4, 10.0, math.pi / 2, 10.0]) / math.sqrt(3) if harder else np.full(4, 0.2)
     np.testing.assert_allclose(mean, [0, 0, math.pi, 0], atol=4 * spread.max() / 20)
     np.testing.assert_allclose(deviation, spread, rtol=0.12)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_an_action_that_is_not_finite_is_refused(number: float) -> None:
+    vector = pendulum.make(pendulum.Options(id="pendulum")).vector_env(2)
+    vector.reset(seed=1)
+    with pytest.raises(ValueError, match="not all are finite"):
+        vector.step(np.array([[0.5], [number]]))
+    assert np.isfinite(vector.step(np.array([[0.5], [-0.5]]))[1]).all()

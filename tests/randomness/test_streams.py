@@ -87,7 +87,6 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "MIRROR": 14,
         "EXPLORE": 15,
         "GAME": 16,
-        "RESTART": 17,
     }
     assert action_rules.ACTION == 9
 

@@ -201,6 +201,7 @@ def test_weights_that_are_not_finite_rank_worst_and_spoil_no_other(value: float)
     assert result.finite.tolist() == [True, False, True]
     assert (result.returns[1] == WORST).all()
     assert result.lengths[1].tolist() == [0] * 5
+    assert result.frames == good.frames - good.lengths[1].sum()
     assert result.returns[[0, 2]].tolist() == good.returns[[0, 2]].tolist()
     assert [len(trace) for trace in result.actions[5:10]] == [0] * 5
     assert result.actions[10].tolist() == good.actions[10].tolist()
@@ -214,6 +215,7 @@ def test_scores_that_overflow_rank_worst_on_both_paths(rule: str) -> None:
     plain = Rollout(rollout.network, Elsewhere(rollout.environment, ReadableSnake))
     for result in (rollout.play(task, parents), plain.play(task, parents)):
         assert result.finite.tolist() == [False]
+        assert result.frames == 0
         assert (result.returns == WORST).all()
 
 
@@ -257,6 +259,7 @@ def test_a_reward_that_is_no_number_ranks_worst() -> None:
     rollout = make()
     result = played_plainly(rollout, Task(fresh(1), train(3)), Bottomless)
     assert result.finite.tolist() == [False]
+    assert result.frames == 0
     assert (result.returns == WORST).all()
 
 

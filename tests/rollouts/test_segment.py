@@ -163,6 +163,7 @@ def test_scores_that_are_not_finite_bring_back_no_steps() -> None:
     weights[-1] = np.nan  # the value head's bias: no action depends on it
     result = play(environment, network, weights, begin(environment, 4), ActionRule("softmax"), 5)
     assert not result.finite[0]
+    assert result.frames == 0
     assert result.transitions is None
     assert result.envs is None
 

@@ -47,9 +47,6 @@ TINY: dict[str, tuple[str, ...]] = {
         "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
         "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
-        "[ga]\npopulation = 12\nparents = 4\nelites = 3\nepisodes = 6\nmemory = 3\nrace = 2\n",
-        "[ga]\npopulation = 12\nparents = 11\nelites = 2\nepisodes = 1\nsigma = 3.0\n"
-        "sigma_halving = 2\nrestart_after = 1\n",  # it begins again in generation 2
     ),
     "ppo": (
         "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
@@ -65,10 +62,7 @@ TINY: dict[str, tuple[str, ...]] = {
         "[dqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
         "frames_per_update = 8\nbatch_size = 16\nasynchronous = true\n",
     ),
-    "nsga2": (
-        "[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",
-        '[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\nobjectives = ["return", "novelty"]\n',
-    ),
+    "nsga2": ("[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",),
     "map_elites": (
         "[map_elites]\npopulation = 12\nreevaluated = 4\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
     ),
@@ -80,7 +74,7 @@ TINY: dict[str, tuple[str, ...]] = {
     "snes": ("[snes]\npopulation = 12\nepisodes = 3\n",),
     "sep_cma_es": (
         "[sep_cma_es]\npopulation = 12\nepisodes = 3\n",
-        '[sep_cma_es]\npopulation = 6\nepisodes = 3\nrestart_after = 1\nrestart_population = "bipop"\n',
+        "[sep_cma_es]\npopulation = 6\nepisodes = 3\nrestart_after = 1\n",
     ),
     "cma_es": ("[cma_es]\npopulation = 12\nepisodes = 3\n",),
     "es": ("[es]\npopulation = 12\nparents = 3\nepisodes = 3\n",),
@@ -259,7 +253,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
-    idle = {"ga": ["migration_every", "migrants"], "pqn": ["gamma_final"], "nsga2": ["novelty_of", "neighbours"]}
+    idle = {"ga": ["migration_every", "migrants"], "pqn": ["gamma_final"]}
     where |= {(name, key) for key in idle.get(name, ())}
     assert {(section, key) for section, key in free if section in deciding} == {(name, "generations"), *where}
 

@@ -112,7 +112,6 @@ def test_a_replay_buffer_has_boards_of_one_kind(algorithm: str, changes: dict[st
 @pytest.mark.parametrize(
     ("algorithm", "options", "what"),
     [
-        ("ga", {"restart_after": 9}, "restart_after"),
         ("ga", {"memory": 2}, "memory"),
         ("sep_cma_es", {"restart_after": 9}, "restart_after"),
         ("map_elites", {}, "the archive"),
