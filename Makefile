@@ -27,8 +27,9 @@ bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers who
 peers: ## the others' environments, for bench
 	$(PYTHON) -m benchmarks.peers $(PEERS)
 
+compile = uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate
 lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
-	uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \
-		--generate-hashes --no-header --no-annotate --extra dev --output-file requirements.lock pyproject.toml
-	echo "ray>=2.40" | uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \
-		--generate-hashes --no-header --no-annotate --constraint requirements.lock --output-file requirements-ray.lock -
+	$(compile) --upgrade --extra dev --output-file requirements-dev.lock pyproject.toml
+	$(compile) --upgrade --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+	echo "ray>=2.40" | $(compile) --upgrade --constraint requirements-dev.lock --output-file requirements-ray.lock -

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from evo.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from evo.comparison.tables import Comparison
     from evo.comparison.training import compare

@@ -32,6 +32,7 @@ from evo.errors import (
 from evo.plugins import mistakes, registry
 from evo.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
 from evo.store.metrics import Summary, one_line
+from evo.version import __version__
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
         return leave(code) if argv is None else code
     tolerate_failures()
     if words and words[0] in ("-V", "--version"):
-        print(_version())
+        print(__version__)
         return 0
     if words and words[0] not in ("-h", "--help"):
         close = did_you_mean(words[0], known) or f" (there are {', '.join(known)})"
@@ -149,15 +150,6 @@ def _refuse_deleted_directory() -> None:
         os.getcwd()
     except FileNotFoundError as error:
         raise ConfigurationError("the current directory was deleted; change to one that exists") from error
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("snake-evo")
-    except PackageNotFoundError:
-        return "unknown: the package is not installed"
 
 
 def _known(problem: BaseException) -> EvoError | None:

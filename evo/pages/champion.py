@@ -8,7 +8,6 @@ import html
 import json
 import string
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from evo.pages.playable import playable, record
 from evo.store.champion import Score, score_in
 from evo.store.run import Run
 from evo.training.testing import BLOCK, playing
+from evo.version import __version__
 
 ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
@@ -73,7 +73,7 @@ def facts(about: Mapping[str, Any], options: Snake, network: Network, command: s
     yield "Game", f"{options.title()}, {options.actions} actions, {_mask(options)}"
     yield "Network", f"{_layers(network)}; {network.size:,} weights"
     yield "State hash", str(about.get("state_hash", "unknown"))
-    yield "Written by", f"snake-evo {_version()}"
+    yield "Written by", f"snake-evo {__version__}"
     yield "Command", command
 
 
@@ -110,13 +110,6 @@ def _layers(network: Network) -> str:
         texts.append(f"{layer.kind} {layer.filters}{sides}")
     norm = " with layer normalisation" if any(layer.norm for layer in network.layers) else ""
     return f"{', '.join([*texts, counted(network.outputs, 'output')])}{norm}"
-
-
-def _version() -> str:
-    try:
-        return version("snake-evo")
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any]) -> str:

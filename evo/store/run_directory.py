@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -35,9 +34,10 @@ from evo.files.lock import LOCK, acquire, release
 from evo.plugins.registry import command
 from evo.store.checkpoints import KEEP_LAST, population_file, verified
 from evo.store.manifest import Line, Manifest, header, parse
+from evo.version import __version__
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("snake-evo", "deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
+PACKAGES = ("deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
 
 Made = TypeVar("Made")
 
@@ -272,7 +272,7 @@ def provenance() -> dict[str, object]:
         "format": FORMAT,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": versions,
+        "versions": {"snake-evo": __version__, **versions},
         "git_commit": git_commit(ROOT),
         "fingerprint": "",  # those of a run have files of their own
     }
@@ -280,14 +280,8 @@ def provenance() -> dict[str, object]:
 
 @cache
 def made_by() -> dict[str, str]:
-    """Return the version of this package and the commit of its source tree; either may be empty."""
-    try:
-        version = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError):  # it does not run from its source tree
-        version = ""
-        with suppress(metadata.PackageNotFoundError):
-            version = metadata.version(PACKAGES[0])
-    return {"version": version, "git_commit": git_commit(ROOT)}
+    """Return the version of this package and the commit of its source tree, which may be empty."""
+    return {"version": __version__, "git_commit": git_commit(ROOT)}
 
 
 def git_commit(root: Path) -> str:

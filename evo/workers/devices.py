@@ -21,6 +21,7 @@ from evo.workers.placement import BY_BUS, NO_GPU, ORDER
 LINE_BUFFERED = 1  # <stdio.h>, _IOLBF
 LEARNING = "run.algorithm: a gradient method"  # what needs TensorFlow, in a message
 WANTED = 'policy.inference: "tensorflow"'
+INSTALL = 'install them with: python -m pip install "tensorflow>=2.21,<2.22" "keras>=3.15,<3.16"'
 LIBRARIES = "; TensorFlow may lack the CUDA libraries that the extra `gpu` installs"
 
 
@@ -81,7 +82,7 @@ def require_tensorflow(wanted: str = WANTED) -> None:
     """Raise a ConfigurationError where TensorFlow or Keras is not installed; importing them would take seconds."""
     for name in ("tensorflow", "keras"):
         if find_spec(name) is None:
-            raise ConfigurationError(f"{wanted} needs TensorFlow and Keras, and {name} is not installed; install them")
+            raise ConfigurationError(f"{wanted} needs TensorFlow and Keras, and {name} is not installed; {INSTALL}")
 
 
 def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -> None:
@@ -105,7 +106,7 @@ def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -
             import tensorflow  # noqa: F401
         except ImportError as error:
             raise ConfigurationError(
-                f"{wanted} needs TensorFlow and Keras, and they cannot be imported: {error}; install them{otherwise}"
+                f"{wanted} needs TensorFlow and Keras, and they cannot be imported: {error}; {INSTALL}{otherwise}"
             ) from error
         finally:
             os.dup2(real, 2)

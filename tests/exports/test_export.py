@@ -25,6 +25,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.store.champion import read_champion
 from evo.store.run import Run
+from evo.workers.devices import INSTALL
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import random_observations
@@ -139,8 +140,8 @@ def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: P
         assert (done.returncode, line) == (0, "")
         return
     assert done.returncode == 2
-    told = f"--to {kind} needs TensorFlow and Keras, and they cannot be imported: No module named 'keras'; install them"
-    assert line == f"{told}, or use --to npz, which needs neither"
+    told = f"--to {kind} needs TensorFlow and Keras, and they cannot be imported: No module named 'keras'; "
+    assert line == f"{told}{INSTALL}, or use --to npz, which needs neither"
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["keras.py"]
 
 

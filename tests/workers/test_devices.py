@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,14 +19,15 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU, ORDER, LocalOptions, plan
 from evo.workers.pool import Pool
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_the_plan_needs_no_tensorflow() -> None:
     script = (
         "import sys; from evo.evaluators import processes, serial; from evo.workers import placement; "
         "placement.plan(processes.Options(gpus=[1]), 'tensorflow'); print('tensorflow' in sys.modules)"
     )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "False"
 
@@ -44,6 +48,12 @@ def test_another_backend_of_keras_is_refused_in_a_line(monkeypatch: pytest.Monke
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     with pytest.raises(ConfigurationError, match=r"^--to keras needs KERAS_BACKEND=tensorflow in the .*, not jax$"):
         devices.import_tensorflow(on_gpu=False, wanted="--to keras")
+
+
+def test_the_line_that_installs_tensorflow_names_the_versions_of_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(shlex.split(devices.INSTALL)[-2:]) == project["optional-dependencies"]["tensorflow"]
+    assert not {"tensorflow", "keras"} & {re.split("[<>=]", package)[0] for package in project["dependencies"]}
 
 
 @pytest.mark.parametrize(("visible", "order"), [(None, "PCI_BUS_ID"), ("1,0", None)])
@@ -70,8 +80,7 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "
         "tf.config.threading.set_intra_op_parallelism_threads(3); print(tf.config.list_logical_devices('GPU'))"
     )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[]"  # an initialised TensorFlow refuses both settings
     assert done.stderr == ""
