@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     "version", "errors", "numbers", "clock", "process", "statistics", "records", "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
-    "rollouts", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify", "comparison",
-    "diagnosis", "exports", "sweeps", "report", "run", "planning", "testing", "cli", "__main__", "__init__",
+    "rollouts", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify",
+    "comparison", "diagnosis", "exports", "sweeps", "report", "run", "planning", "testing", "cli", "__main__",
+    "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]
