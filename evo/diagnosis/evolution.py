@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Finding, Signs, found, power_of_two
+from evo.diagnosis.signs import Checked, Signs, checked, found, power_of_two
 from evo.errors import DataError, counted
 from evo.numbers import figure, percent
 from evo.store.run import Run
@@ -24,11 +24,10 @@ def evolution(signs: Signs) -> list[Checked]:
     """Return the checks of a run of evolution; a finding that explains others comes first, and hides them."""
     if not math.isfinite(signs.late("signal_to_noise")) and signs.option("population") is None:
         return []
-    copies, stale = near_copies(signs), stale_elites(signs)
-    checks = [copies, stale]
+    checks = [near_copies(signs), stale_elites(signs)]
     if not found(checks):
         size = step(signs)
-        if size is not None and size.finding is not None and size.finding.name == "sigma_too_small":
+        if found([size]) and found([size])[0].name == "sigma_too_small":
             checks += [size]  # near copies play alike, whatever the number of episodes
         elif found([noise := noisy_selection(signs)]):
             checks += [noise]
@@ -45,12 +44,8 @@ def near_copies(signs: Signs) -> Checked | None:
     label = f"diversity {figure(diversity)}"
     if diversity >= NEAR_COPIES:
         return Checked(label)
-    generations = takeover(signs.run)
-    taken = (
-        ""
-        if generations is None
-        else f"; one network's descendants took it over in {counted(generations, 'generation')}"
-    )
+    age = takeover(signs.run)
+    taken = "" if age is None else f"; one network's descendants took it over in {counted(age, 'generation')}"
     parents, population = int(signs.option("parents") or 1), int(signs.option("population") or 2)
     changes = []
     if parents < population // 16:
@@ -58,15 +53,13 @@ def near_copies(signs: Signs) -> Checked | None:
     if math.isfinite(rms := signs.late("weight_rms")) and signs.late("sigma") < SMALL_STEP * rms:
         changes.append(signs.set("sigma", figure(USUAL_STEP * rms)))
     changes = changes or [signs.set("parents", _multiple(signs, min(4 * parents, population - 1)))]
-    return Checked(
+    return checked(
         label,
-        Finding(
-            "collapsed_population",
-            "The population has collapsed: all survivors are near copies of one network.",
-            f"Their weights differ by {percent(diversity)} of their size (healthy runs: 10 % and more){taken}; "
-            f"{percent(signs.late('distinct'))} of the candidates play differently.",
-            f"Keep more parents and mutate further: {' '.join(changes)}.",
-        ),
+        "collapsed_population",
+        "The population has collapsed: all survivors are near copies of one network.",
+        f"Their weights differ by {percent(diversity)} of their size (healthy runs: 10 % and more){taken}; "
+        f"{percent(signs.late('distinct'))} of the candidates play differently.",
+        f"Keep more parents and mutate further: {' '.join(changes)}.",
     )
 
 
@@ -98,18 +91,15 @@ def stale_elites(signs: Signs) -> Checked | None:
     if math.isnan(turnover) or elites is None:
         return None
     label, population = f"new survivors {percent(turnover)}", int(signs.option("population") or 2)
-    if turnover >= LEAST_TURNOVER or 2 * elites < population:
-        return Checked(label)
     fewer = _multiple(signs, max(1, population // 8))
-    return Checked(
+    return checked(
         label,
-        Finding(
-            "stale_elites",
-            "The elites are stale: parents stay for ever, and too few children are tried.",
-            f"{elites} of {population} candidates are elites, and {percent(turnover)} of the survivors are new in a "
-            f"generation (healthy runs: 10 % and more).",
-            f"Keep fewer: {signs.set('elites', fewer)} {signs.set('parents', fewer)}.",
-        ),
+        "stale_elites",
+        "The elites are stale: parents stay for ever, and too few children are tried.",
+        f"{elites} of {population} candidates are elites, and {percent(turnover)} of the survivors are new in a "
+        f"generation (healthy runs: 10 % and more).",
+        f"Keep fewer: {signs.set('elites', fewer)} {signs.set('parents', fewer)}.",
+        turnover < LEAST_TURNOVER and 2 * elites >= population,
     )
 
 
@@ -135,18 +125,14 @@ def noisy_selection(signs: Signs) -> Checked | None:
         )
         more = power_of_two(min(64.0, ENOUGH_SIGNAL / max(signal, 0.05)) * episodes)
     label = f"signal to noise {'unknown' if math.isnan(signal) else figure(signal)}"
-    if signal >= (ENOUGH_SIGNAL if episodes < FEW_EPISODES else LEAST_SIGNAL):
-        return Checked(label)
     gap = signs.late("optimism")
-    flattered = f"; finalists return {figure(gap)} less in validation than in training" if gap > 0 else ""
-    return Checked(
+    return checked(
         label,
-        Finding(
-            "noisy_selection",
-            "Selection is mostly luck: candidates play too few episodes.",
-            f"{evidence}{flattered}.",
-            f"Play more: {signs.more_episodes(more)}.",
-        ),
+        "noisy_selection",
+        "Selection is mostly luck: candidates play too few episodes.",
+        f"{evidence}{f'; finalists return {figure(gap)} less in validation than in training' if gap > 0 else ''}.",
+        f"Play more: {signs.more_episodes(more)}.",
+        not signal >= (ENOUGH_SIGNAL if episodes < FEW_EPISODES else LEAST_SIGNAL),
     )
 
 
@@ -156,29 +142,29 @@ def first_step(signs: Signs) -> Checked | None:
     known = np.flatnonzero(np.isfinite(sizes[:-1]) & (sigmas[1:] > 0))
     if not len(known):
         return None
-    first = int(known[0])
-    size, sigma = float(sizes[first]), float(sigmas[first + 1])
-    label = f"first sigma over weights {figure(sigma / size)}" if size > 0 else "first sigma"
-    if not size > 0 or sigma <= LARGE_FIRST_STEP * size:
-        return Checked(label)
-    return Checked(
+    size, sigma = float(sizes[known[0]]), float(sigmas[known[0] + 1])
+    if not size > 0:
+        return Checked("first sigma")
+    label = f"first sigma over weights {figure(sigma / size)}"
+    return checked(
         label,
-        Finding(
-            "sigma_too_large",
-            "Sigma is too large: a mutation replaces the network that it should change.",
-            f"The first children had a median sigma of {figure(sigma)}, {figure(sigma / size)} times the size of the "
-            f"weights, {figure(size)} (root mean square); it has grown to {figure(signs.last('weight_rms'))} since.",
-            f"Mutate less: {signs.set('sigma', figure(GOOD_FIRST_STEP * size))}.",
-        ),
+        "sigma_too_large",
+        "Sigma is too large: a mutation replaces the network that it should change.",
+        f"The first children had a median sigma of {figure(sigma)}, {figure(sigma / size)} times the size of the "
+        f"weights, {figure(size)} (root mean square); it has grown to {figure(signs.last('weight_rms'))} since.",
+        f"Mutate less: {signs.set('sigma', figure(GOOD_FIRST_STEP * size))}.",
+        sigma > LARGE_FIRST_STEP * size,
     )
 
 
 def step(signs: Signs) -> Checked | None:
     """Look for mutations that are too small to matter, or so large that none succeeds."""
-    improving, sigma, size = signs.late("improving"), sigmas_of_children(signs), signs.late("weight_rms")
+    improving, sigma, size = signs.late("improving"), signs.late("sigma"), signs.late("weight_rms")
+    if sigma == 0:  # the recorded median counts elites, whose sigma is 0
+        sigma = float(signs.option("sigma") or 0.0)
     if math.isnan(improving) or math.isnan(sigma) or not size > 0:
         return None
-    ratio = sigma / size
+    ratio, base = sigma / size, float(signs.option("sigma") or sigma)
     label = f"improving mutations {percent(improving)}, sigma over weights {figure(ratio)}"
     surviving = signs.late("surviving_sigma")
     kept = "" if math.isnan(surviving) else f"; children that survive have {figure(surviving)}"
@@ -186,23 +172,11 @@ def step(signs: Signs) -> Checked | None:
         f"{percent(improving)} of the children beat their parent, with a median sigma of {figure(sigma)}{kept}; the "
         f"weights are of size {figure(size)} (root mean square)."
     )
-    base = float(signs.option("sigma") or sigma)
     if improving > SUCCESS and ratio < SMALL_STEP:
-        better = figure(base * min(USUAL_STEP / ratio, 10.0))
         wrong = "Sigma is too small: many mutations improve, and each of them by little."
-        return Checked(
-            label, Finding("sigma_too_small", wrong, evidence, f"Mutate further: {signs.set('sigma', better)}.")
-        )
-    if improving < FAILURE:
-        less = signs.set("sigma", figure(base / 2))
-        wrong = "Sigma is too large for this network now: hardly a mutation improves."
-        change = f"Mutate less, or less as time goes on: {less} or {signs.set('sigma_halving', 100)}."
-        return Checked(label, Finding("sigma_too_large", wrong, evidence, change))
-    return Checked(label)
-
-
-def sigmas_of_children(signs: Signs) -> float:
-    """Return the median sigma of mutations late in the run; the recorded median counts elites, whose sigma is 0."""
-    sigma = signs.late("sigma")
-    base = signs.option("sigma")
-    return float(base) if sigma == 0 and base is not None else sigma
+        better = figure(base * min(USUAL_STEP / ratio, 10.0)) if ratio else figure(USUAL_STEP * size)
+        return checked(label, "sigma_too_small", wrong, evidence, f"Mutate further: {signs.set('sigma', better)}.")
+    wrong = "Sigma is too large for this network now: hardly a mutation improves."
+    less = f"{signs.set('sigma', figure(base / 2))} or {signs.set('sigma_halving', 100)}"
+    change = f"Mutate less, or less as time goes on: {less}."
+    return checked(label, "sigma_too_large", wrong, evidence, change, improving < FAILURE)

@@ -1,4 +1,4 @@
-"""Examine a run: what keeps it from learning, and what wastes its time."""
+"""Examine a run: what keeps it from learning, what its champion's scores show, and what wastes its time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evo.diagnosis.evolution import evolution
 from evo.diagnosis.gradients import gradients
-from evo.diagnosis.scores import chance, optimism, still_rising
-from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, found
-from evo.errors import counted
-from evo.numbers import percent
+from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
+from evo.environment import RANDOM
+from evo.errors import EvoError, counted
+from evo.numbers import figure, percent
+from evo.plugins.registry import command
 from evo.store.run import Run
-from evo.training.testing import Baseline
+from evo.training.testing import BASELINE_SECONDS, Baseline, baseline
 
 LEAST_LANES = 0.65  # share of the lane slots that play a frame; healthy: 0.85 and more
 LANES = 16
 MOST_IDLE, MOST_MASTER = 0.4, 0.5  # shares of the time of all generations but the first
 LEAST_SECONDS = 0.02  # of a generation; a shorter one is mostly overhead, and takes no time worth saving
+MOST_OPTIMISM = 0.3  # of the validation return
+CERTAIN = 3.0  # standard errors by which the last quarter exceeds the one before
+LEAST = 3  # generations of a quarter
+FAR = 20.0  # from 0 to an end of the range of actions; outputs begin near 0, with a standard deviation of about 1
 NUMBER = re.compile(r"--set ([\w.]+)=(\d+)(?!\w|\.\d)")
 
 
@@ -34,16 +41,17 @@ class Diagnosis:
     looked_at: list[str]  # with values
     notes: list[str]  # why something could not be looked at
 
+    @property
+    def conclusion(self) -> str:
+        """The number of findings, and what was looked at."""
+        number = counted(len(self.findings), "finding") if self.findings else "no problem found"
+        seen = f"looked at {', '.join(self.looked_at)}" if self.looked_at else "nothing could be looked at"
+        return f"{number} in {counted(self.generations, 'generation')}; {seen}"
+
     def lines(self) -> list[str]:
         """Return it in words; a single line where no problem was found."""
-        seen = f"looked at {', '.join(self.looked_at)}" if self.looked_at else "nothing could be looked at"
-        length = counted(self.generations, "generation")
-        if not self.findings:
-            return [f"no problem found in {length}; {seen}", *self.notes]
-        lines = []
-        for number, finding in enumerate(self.findings, 1):
-            lines += [f"{number}. {finding.wrong}", f"   {finding.evidence}", f"   {finding.change}"]
-        return [*lines, f"{counted(len(self.findings), 'finding')} in {length}; {seen}", *self.notes]
+        named = [(f"{place}. {one.wrong}", one.evidence, one.change) for place, one in enumerate(self.findings, 1)]
+        return [*("\n   ".join(words) for words in named), self.conclusion, *self.notes]
 
     def facts(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -62,18 +70,24 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
     """Examine a run that was read; `players` are those that need no learning, where they have played already."""
     signs, notes = Signs(run), list(run.notes)
     done = run.store.next_generation
-    checks = []
+    checks: list[Checked | None] = []
     if done < LEAST_GENERATIONS:
         notes.append(f"only {counted(done, 'generation')}: whether it learns is examined from {LEAST_GENERATIONS} on")
     elif signs.solved:
         notes.append("the champion scores nearly all there is, so only its time was looked at")
     else:
-        checks = [*evolution(signs), *gradients(signs)]
-        checks += [check for check in [chance(signs, players), optimism(signs)] if check is not None]
+        flat, far = equal_returns(signs), far_actions(signs)
+        learning = [] if found([flat]) else [*evolution(signs), *gradients(signs)]
+        if found([far]):
+            learning = [one for one in learning if not one.finding or one.finding.name != "value_error"]
+        checks = [flat, far, *learning, chance(signs, players), optimism(signs)]
         notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
-        checks += times(signs)
-    return Diagnosis(done, agreeing(found(checks)), [check.label for check in checks], notes)
+        checks.append(lanes(signs))
+        seconds, count = signs.total("seconds"), len(run.metrics) - 1
+        if seconds >= LEAST_SECONDS * count:
+            checks += [idle(signs, seconds), master(signs, seconds)]
+    return Diagnosis(done, agreeing(found(checks)), [check.label for check in checks if check], notes)
 
 
 def agreeing(findings: Sequence[Finding]) -> list[Finding]:
@@ -89,39 +103,140 @@ def agreeing(findings: Sequence[Finding]) -> list[Finding]:
     return [replace(finding, change=NUMBER.sub(largest, finding.change)) for finding in findings]
 
 
-def times(signs: Signs) -> list[Checked]:
-    """Return what was looked at of the time that generations took."""
-    checks = [lanes(signs)]
-    seconds, count = signs.total("seconds"), len(signs.run.metrics) - 1
-    if count > 0 and seconds >= LEAST_SECONDS * count:
-        checks += [idle(signs, seconds), master(signs, seconds)]
-    return [check for check in checks if check is not None]
+def equal_returns(signs: Signs) -> Checked | None:
+    """Look for a run in which all episodes return the same, so that nothing tells networks apart."""
+    best, mean = signs.run.column("best"), signs.run.column("mean")
+    if signs.run.config.run.init_from or not (best == best[0]).all() or not (mean == best[0]).all():
+        return None
+    return checked(
+        f"returns all {figure(float(best[0]))}",
+        "equal_returns",
+        "All returns are equal, so nothing can be learned from them.",
+        f"Best and mean of the training episodes were {figure(float(best[0]))} in every generation.",
+        "Look at the rewards that the environment gives, and whether a step limit ends episodes before the first one; "
+        "reward progress, or begin with an easier task (environment.training).",
+    )
+
+
+def far_actions(signs: Signs) -> Checked | None:
+    """Look for continuous actions whose range is far from the outputs of a network."""
+    environment = signs.run.environment
+    if not environment.continuous:
+        return None
+    try:
+        env = environment.env()
+    except EvoError:
+        return None
+    space: Any = env.action_space
+    env.close()
+    low, high = float(np.min(space.low)), float(np.max(space.high))
+    if not math.isfinite(high - low):
+        return None
+    return checked(
+        f"actions from {low:g} to {high:g}",
+        "far_actions",
+        "Actions are far from the network's outputs, so most of their range is never tried.",
+        f"Actions go from {low:g} to {high:g}; outputs begin near 0, with a standard deviation of about 1.",
+        "Wrap the environment where it is registered: gymnasium.wrappers.RescaleAction(env, -1, 1).",
+        max(-low, high) > FAR,
+    )
+
+
+def chance(signs: Signs, players: Mapping[str, Baseline] | None) -> Checked | None:
+    """Look for a champion whose interval lies below that of the random player, which plays where it did not before."""
+    score, random = signs.run.score, _random(signs) if players is None else players.get(RANDOM)
+    if score is None or random is None:
+        return None
+    label = f"champion's score {figure(score.mean)}, random player {figure(random.mean)}"
+    greedy = command("evo", "evaluate", str(signs.run.directory), "--mode", "sample")
+    greedy = f" It always takes its highest output and may repeat itself: `{greedy}` plays it otherwise."
+    return checked(
+        label,
+        "worse_than_random",
+        "The champion is worse than the random player.",
+        f"The champion scores {figure(score.mean)}, a random player {figure(random.mean)}."
+        f"{'' if signs.run.environment.continuous else greedy}",
+        f"Try {'' if signs.section == 'ppo' else '--algorithm ppo, or '}more generations: "
+        f"--set run.generations={4 * len(signs.run.metrics)}.",
+        min(score.episodes, random.episodes) > 1 and score.ci95[1] < random.ci95[0],
+    )
+
+
+def _random(signs: Signs) -> Baseline | None:
+    """Return what the random player scores on the champion's test episodes; None where it cannot play."""
+    score = signs.run.score
+    try:
+        if score is None or RANDOM not in signs.run.environment.players:
+            return None
+        return baseline(signs.run.environment, RANDOM, score.episodes, score.block, BASELINE_SECONDS)
+    except EvoError:
+        return None
+
+
+def optimism(signs: Signs) -> Checked | None:
+    """Look for finalists whose training returns were luck, and for a champion whose validation return was."""
+    if signs.run.config.environment.training:
+        return None  # training episodes are others, and their returns too
+    training, validation = signs.late("optimism"), signs.last("validation")
+    test = validation - signs.last("test_return")
+    size = max(abs(validation), abs(signs.last("best") - signs.last("mean")))
+    more = f"--set validation.episodes={4 * signs.run.config.validation.episodes}"
+    gaps = [
+        ("training", training, "Finalists return {} less in validation than in training",
+         signs.more_episodes(2 * signs.episodes)),
+        ("validation", test, "The champion returns {} less on test episodes", more),
+    ]  # fmt: skip
+    gaps = [gap for gap in gaps if math.isfinite(gap[1])]
+    if not gaps or not size > 0:
+        return None
+    label = ", ".join(f"{name} gap {figure(value)}" for name, value, *_ in gaps)
+    large = [gap for gap in gaps if gap[1] > MOST_OPTIMISM * size]
+    evidence = "; ".join(text.format(figure(value)) for _, value, text, _ in large)
+    return checked(
+        label,
+        "optimism_gap",
+        "Scores are optimistic: what was chosen was lucky.",
+        f"{evidence}, where the validation return is {figure(validation)}.",
+        f"Choose by more episodes: {' '.join(change for *_, change in large)}.",
+        bool(large),
+    )
+
+
+def still_rising(signs: Signs) -> str:
+    """Return a note where the mean return of the last quarter of a run is above that of the third; else nothing."""
+    returns = signs.run.column("mean")
+    quarter = len(returns) // 4
+    third, last = returns[-2 * quarter : -quarter], returns[-quarter:]
+    if quarter < LEAST or not np.isfinite([*third, *last]).all():
+        return ""
+    error = math.sqrt((third.var(ddof=1) + last.var(ddof=1)) / quarter)
+    if last.mean() - third.mean() <= CERTAIN * error:
+        return ""
+    more = command("evo", "resume", str(signs.run.directory), "--generations", str(2 * len(returns)))
+    before, now = figure(float(third.mean())), figure(float(last.mean()))
+    return (
+        f"returns were still rising ({before} in the third quarter, {now} in the last): train longer before you change "
+        f"options: {more}"
+    )
 
 
 def lanes(signs: Signs) -> Checked | None:
     """Look for lanes of the kernel that play nothing."""
-    used = signs.late("lane_utilisation")
+    used, envs = signs.late("lane_utilisation"), signs.option("envs")
     if math.isnan(used):
         return None
-    label = f"lanes used {percent(used)}"
-    if used >= LEAST_LANES:
-        return Checked(label)
-    envs = signs.option("envs")
-    per_task = signs.option("envs_per_task")
+    label, change = f"lanes used {percent(used)}", signs.more_episodes(max(LANES, 2 * signs.episodes))
     if envs is not None:
-        change = signs.set("envs_per_task", LANES * max(1, -(-int(per_task or LANES) // LANES)))
-        if envs < LANES:
-            change = f"{signs.set('envs', LANES)} {change}"
-    else:
-        change = signs.more_episodes(max(LANES, 2 * signs.episodes))
-    return Checked(
+        per_task = int(signs.option("envs_per_task") or LANES)
+        change = signs.set("envs_per_task", LANES * max(1, -(-per_task // LANES)))
+        change = f"{signs.set('envs', LANES)} {change}" if envs < LANES else change
+    return checked(
         label,
-        Finding(
-            "idle_lanes",
-            "Lanes are idle: the kernel plays 16 episodes of a network at once, and has fewer.",
-            f"{percent(used)} of the lane slots played a frame (healthy runs: 85 % and more).",
-            f"Give it multiples of {LANES}: {change}.",
-        ),
+        "idle_lanes",
+        "Lanes are idle: the kernel plays 16 episodes of a network at once, and has fewer.",
+        f"{percent(used)} of the lane slots played a frame (healthy runs: 85 % and more).",
+        f"Give it multiples of {LANES}: {change}.",
+        used < LEAST_LANES,
     )
 
 
@@ -131,43 +246,32 @@ def idle(signs: Signs, seconds: float) -> Checked | None:
     if not workers >= 2:
         return None
     share, straggling = signs.total("seconds_idle") / seconds, signs.total("seconds_straggling") / seconds
-    label = f"workers idle {percent(share)}"
-    if share <= MOST_IDLE:
-        return Checked(label)
-    if signs.options.candidates() > 1:
-        change = "--set workers.candidates_per_task=1"
-    else:
-        change = signs.set("envs_per_task", LANES)
-    return Checked(
+    label, evolves = f"workers idle {percent(share)}", signs.options.candidates() > 1
+    change = "--set workers.candidates_per_task=1" if evolves else signs.set("envs_per_task", LANES)
+    return checked(
         label,
-        Finding(
-            "idle_workers",
-            "Workers are idle: tasks are too few, or too short.",
-            f"{workers:.0f} workers had no task in {percent(share)} of the time while the others played, "
-            f"{percent(straggling)} of it for the last task of a round.",
-            f"Cut the work into more tasks, or use fewer workers: {change} or --workers {max(1, int(workers) // 2)}.",
-        ),
+        "idle_workers",
+        "Workers are idle: tasks are too few, or too short.",
+        f"{workers:.0f} workers had no task in {percent(share)} of the time while the others played, "
+        f"{percent(straggling)} of it for the last task of a round.",
+        f"Cut the work into more tasks, or use fewer workers: {change} or --workers {max(1, int(workers) // 2)}.",
+        share > MOST_IDLE,
     )
 
 
 def master(signs: Signs, seconds: float) -> Checked:
     """Look for a run that waits for its master, which ranks, rebuilds and commits while workers are idle."""
     own, commits = signs.total("seconds_master"), signs.total("seconds_committing")
-    share = (own + commits) / (seconds + commits)
-    label = f"master's share of the time {percent(share)}"
-    if share <= MOST_MASTER:
-        return Checked(label)
-    evolves = signs.option("population") is not None
-    change = signs.more_episodes(2 * signs.episodes)
-    if not evolves and signs.option("horizon") is not None:
-        change = signs.set("horizon", 2 * int(signs.option("horizon")))
-    return Checked(
+    share, horizon = (own + commits) / (seconds + commits), signs.option("horizon")
+    label, change = f"master's share of the time {percent(share)}", signs.more_episodes(2 * signs.episodes)
+    if horizon is not None and signs.option("population") is None:
+        change = signs.set("horizon", 2 * int(horizon))
+    return checked(
         label,
-        Finding(
-            "master_bound",
-            "The run waits for its master: more workers cannot make it faster.",
-            f"The master's own work took {percent(own / (seconds + commits))} of the time and commits "
-            f"{percent(commits / (seconds + commits))}, while workers were idle.",
-            f"Let a generation play more: {change}.",
-        ),
+        "master_bound",
+        "The run waits for its master: more workers cannot make it faster.",
+        f"The master's own work took {percent(own / (seconds + commits))} of the time and commits "
+        f"{percent(commits / (seconds + commits))}, while workers were idle.",
+        f"Let a generation play more: {change}.",
+        share > MOST_MASTER,
     )

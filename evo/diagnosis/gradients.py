@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Finding, Signs, found, mean
+from evo.diagnosis.signs import Checked, Signs, checked, found, mean
 from evo.numbers import figure, percent
 
 MOST_KL = 0.02  # approximate KL divergence of a generation's updates; healthy runs of PPO have less
@@ -36,32 +36,26 @@ def divergence(signs: Signs) -> Checked | None:
     if math.isnan(kl) or math.isnan(clipped):  # of a single update it is 0
         return None
     label = f"approximate KL divergence {figure(kl)}, clipped {percent(clipped)}"
-    rate = signs.late("learning_rate")
-    norm, limit = signs.late("gradient_norm"), signs.option("max_gradient_norm")
-    highest = float(np.nanmax(signs.run.column("gradient_norm")))
-    if kl <= MOST_KL and constant_values(signs):
-        return Checked(
-            label,
-            Finding(
-                "learning_rate_too_large",
-                "The learning rate is far too large: an early update has made the network blind.",
-                f"The value is the same for all observations, and the gradient norm is {figure(norm)}, where its "
-                f"highest was {figure(highest)}; the learning rate is {figure(rate)}.",
-                f"Begin again, and learn more slowly: {lower_rate(signs, 0.1)}.",
-            ),
-        )
+    rate, norm, limit = signs.late("learning_rate"), signs.late("gradient_norm"), signs.option("max_gradient_norm")
     if kl <= MOST_KL:
-        return Checked(label)
-    return Checked(
-        label,
-        Finding(
+        highest = float(np.nanmax(signs.run.column("gradient_norm")))
+        return checked(
+            label,
             "learning_rate_too_large",
-            "The learning rate is far too large: every generation throws the policy away.",
-            f"Updates of a generation change the policy by an approximate KL divergence of {figure(kl)} (healthy runs: "
-            f"up to 0.02), and {percent(clipped)} of the ratios are clipped; the learning rate is {figure(rate)}, the "
-            f"gradient norm {figure(norm)} (limit {limit}).",
-            f"Learn more slowly: {lower_rate(signs, math.sqrt(GOOD_KL / kl))}.",
-        ),
+            "The learning rate is far too large: an early update has made the network blind.",
+            f"The value is the same for all observations, and the gradient norm is {figure(norm)}, where its highest "
+            f"was {figure(highest)}; the learning rate is {figure(rate)}.",
+            f"Begin again, and learn more slowly: {lower_rate(signs, 0.1)}.",
+            constant_values(signs),
+        )
+    return checked(
+        label,
+        "learning_rate_too_large",
+        "The learning rate is far too large: every generation throws the policy away.",
+        f"Updates of a generation change the policy by an approximate KL divergence of {figure(kl)} (healthy runs: up "
+        f"to 0.02), and {percent(clipped)} of the ratios are clipped; the learning rate is {figure(rate)}, the "
+        f"gradient norm {figure(norm)} (limit {limit}).",
+        f"Learn more slowly: {lower_rate(signs, math.sqrt(GOOD_KL / kl))}.",
     )
 
 
@@ -74,13 +68,8 @@ def constant_values(signs: Signs) -> bool:
 
 def lower_rate(signs: Signs, factor: float) -> str:
     """Return the words that multiply the learning rate, also the final one where it is annealed."""
-    first = float(signs.option("learning_rate"))
-    words = signs.set("learning_rate", f"{factor * first:.1g}")
-    if signs.option("learning_rate_frames"):
-        words += " " + signs.set(
-            "learning_rate_final", f"{factor * float(signs.option('learning_rate_final') or 0):.1g}"
-        )
-    return words
+    names = ["learning_rate", *(["learning_rate_final"] if signs.option("learning_rate_frames") else [])]
+    return " ".join(signs.set(name, f"{factor * float(signs.option(name) or 0):.1g}") for name in names)
 
 
 def explosion(signs: Signs) -> Checked | None:
@@ -91,17 +80,14 @@ def explosion(signs: Signs) -> Checked | None:
     if math.isnan(late):
         return None
     label, limit = f"gradient norm {figure(late)}", float(signs.option("max_gradient_norm") or 0.0)
-    if not broken and late <= EXPLODING * max(early, limit):
-        return Checked(label)
-    return Checked(
+    return checked(
         label,
-        Finding(
-            "exploding_gradient",
-            "The gradient explodes.",
-            f"Its norm before clipping went from {figure(early)} in the first quarter of the run to {figure(late)} in "
-            f"the last one, and clipping to {limit:g} leaves its direction only.",
-            f"Learn more slowly: {lower_rate(signs, 1 / 3)}.",
-        ),
+        "exploding_gradient",
+        "The gradient explodes.",
+        f"Its norm before clipping went from {figure(early)} in the first quarter of the run to {figure(late)} in the "
+        f"last one, and clipping to {limit:g} leaves its direction only.",
+        f"Learn more slowly: {lower_rate(signs, 1 / 3)}.",
+        bool(broken) or late > EXPLODING * max(early, limit),
     )
 
 
@@ -114,21 +100,18 @@ def entropy(signs: Signs) -> Checked | None:
     most = math.log(actions)
     label = f"entropy {figure(now)} of at most {figure(most)}"
     evidence = f"The entropy of the policy is {figure(now)} nats, {percent(now / most)} of that of random actions"
-    annealed = bool(signs.option("entropy_coefficient_frames"))
-    final = float(signs.option("entropy_coefficient_final") or 0.0) if annealed else 0.0
-    more = f"{3 * coefficient:.1g}" if coefficient else "0.01"
-    change = signs.set("entropy_coefficient", more)
-    if annealed:
+    change, final = signs.set("entropy_coefficient", f"{3 * coefficient:.1g}" if coefficient else "0.01"), 0.0
+    if signs.option("entropy_coefficient_frames"):
+        final = float(signs.option("entropy_coefficient_final") or 0.0)
         change += " " + signs.set("entropy_coefficient_final", f"{3 * final:.1g}" if final else "0.001")
     if now < COLLAPSED * most:
         wrong = "Entropy has collapsed: the policy tries nothing else any more."
-        words = f"{evidence}, with an entropy coefficient of {coefficient:g}."
-        return Checked(label, Finding("entropy_collapse", wrong, words, f"Reward exploration more: {change}."))
-    if coefficient == 0 and final == 0 and now < LOW * most:
-        wrong = "There is no entropy bonus: nothing keeps the policy from settling too early."
-        words = f"{evidence}, and the entropy coefficient is 0."
-        return Checked(label, Finding("no_entropy_bonus", wrong, words, f"Reward exploration: {change}."))
-    return Checked(label)
+        evidence += f", with an entropy coefficient of {coefficient:g}."
+        return checked(label, "entropy_collapse", wrong, evidence, f"Reward exploration more: {change}.")
+    wrong = "There is no entropy bonus: nothing keeps the policy from settling too early."
+    evidence += ", and the entropy coefficient is 0."
+    low = coefficient == 0 and final == 0 and now < LOW * most
+    return checked(label, "no_entropy_bonus", wrong, evidence, f"Reward exploration: {change}.", low)
 
 
 def values(signs: Signs) -> Checked | None:
@@ -137,18 +120,15 @@ def values(signs: Signs) -> Checked | None:
     if math.isnan(explained):
         return None
     label = f"explained variance {figure(explained)}"
-    if explained >= LEAST_EXPLAINED or np.nansum(signs.run.column("updates")) < LEAST_UPDATES:
-        return Checked(label)
     coefficient = float(signs.option("value_coefficient") or 0.0)
     changes = [signs.set("value_coefficient", f"{max(2 * coefficient, 0.5):g}")]
     changes += [] if signs.option("normalise_rewards") else [signs.set("normalise_rewards", "true")]
-    return Checked(
+    return checked(
         label,
-        Finding(
-            "value_error",
-            "The value error is large: the values predict nothing, so advantages are as noisy as returns.",
-            f"Values explain {percent(explained)} of the variance of returns in the last quarter of the run, and the "
-            f"value loss is {figure(loss)}.",
-            f"Weight the value loss more, or bring rewards to scale: {' or '.join(changes)}.",
-        ),
+        "value_error",
+        "The value error is large: the values predict nothing, so advantages are as noisy as returns.",
+        f"Values explain {percent(explained)} of the variance of returns in the last quarter of the run, and the value "
+        f"loss is {figure(loss)}.",
+        f"Weight the value loss more, or bring rewards to scale: {' or '.join(changes)}.",
+        explained < LEAST_EXPLAINED and np.nansum(signs.run.column("updates")) >= LEAST_UPDATES,
     )

@@ -33,6 +33,11 @@ class Checked:
     finding: Finding | None = None
 
 
+def checked(label: str, name: str, wrong: str, evidence: str, change: str, condition: bool = True) -> Checked:
+    """Return what was looked at, with a finding where the condition holds."""
+    return Checked(label, Finding(name, wrong, evidence, change) if condition else None)
+
+
 class Signs:
     """The metrics of a run: its last half shows how it learns, its first generations how it began."""
 

@@ -107,6 +107,8 @@ SIGNS = {
     "gradient norm": METRICS["gradient_norm"],
     "entropy": METRICS["entropy"],
     "explained variance": METRICS["explained_variance"],
+    "actions from": "the lowest and the highest value of a continuous action",
+    "returns all": "best and mean return of every generation",
     "champion's score": "the mean of its test episodes",
     "random player": "mean score of the player that draws its actions at random",
     "training gap": METRICS["optimism"],

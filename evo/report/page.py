@@ -124,7 +124,7 @@ class Page:
         if not found.findings:
             return section("Diagnosis", *(element("p", sentence(line)) for line in found.lines()), explained)
         named = [element("li", element("b", one.wrong), f" {one.evidence} {one.change}") for one in found.findings]
-        last = quiet(found.lines()[3 * len(named)])
+        last = quiet(found.conclusion)
         return section("Diagnosis", element("ul", *named), last, explained)
 
     def _shared_baselines(self) -> Mapping[str, Baseline]:

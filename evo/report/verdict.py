@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from evo.comparison.runs import place_of
-from evo.diagnosis.scores import still_rising
+from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
 from evo.numbers import duration, number, percentage

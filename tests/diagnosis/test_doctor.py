@@ -8,8 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.wrappers import RescaleAction
 
 from benchmarks.doctor import CASES, trained
 from evo.config.experiment import Experiment
@@ -111,6 +113,34 @@ def test_two_findings_that_set_an_option_set_it_to_the_same_number(tmp_path: Pat
     changes = {one["name"]: one["change"] for one in doctor(tmp_path / "run")["findings"]}
     values = {name: re.findall(r"ga\.episodes=(\d+)", change) for name, change in changes.items()}
     assert values["noisy_selection"] == values["optimism_gap"] != []
+
+
+@pytest.mark.parametrize("algorithm", HEALTHY)
+def test_equal_returns_are_the_finding_and_not_the_options_of_a_learner(tmp_path: Path, algorithm: str) -> None:
+    flat = {**HEALTHY[algorithm], "improving": 0.0, "explained_variance": 0.0, "entropy": 1e-6, "signal_to_noise": 0.0}
+    flat |= {"best": 0.0, "mean": 0.0, "validation": 0.0, "test_return": 0.0, "optimism": 0.0}
+    committed(tmp_path / "run", algorithm, [flat] * GENERATIONS)
+    (found,) = doctor(tmp_path / "run")["findings"]
+    assert (found["name"], "were 0 in every generation" in found["evidence"]) == ("equal_returns", True)
+    committed(tmp_path / "late", algorithm, [HEALTHY[algorithm], *[flat] * GENERATIONS])  # it had learned something
+    assert "equal_returns" not in [one["name"] for one in doctor(tmp_path / "late")["findings"]]
+
+
+@pytest.mark.parametrize("high", [1000.0, 2.0])
+def test_actions_far_from_outputs_are_the_finding_and_not_the_values(tmp_path: Path, high: float) -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return RescaleAction(gymnasium.make("Pendulum-v1"), np.float32(0.0), np.float32(high))
+
+    gymnasium.register(f"Far{high:.0f}-v0", make, max_episode_steps=200)
+    sets = (f"environment.id=gymnasium:Far{high:.0f}-v0", "environment.normalise=0")
+    experiment = Experiment.load(ROOT / "experiments" / "gymnasium" / "ppo_pendulum.toml", *sets)
+    row = {**LEARNING, "explained_variance": 0.01}
+    with Store.create(tmp_path / "run", experiment.to_toml(provenance()), experiment.identity()) as store:
+        for generation in range(GENERATIONS):
+            store.commit(generation, {"mean": np.zeros(1)}, {}, row, best=False)
+    (found,) = diagnosis(Run(tmp_path / "run")).findings
+    assert found.name == ("far_actions" if high > 20 else "value_error")
+    assert high < 20 or "from 0 to 1000" in found.evidence
 
 
 @pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
@@ -227,10 +257,12 @@ def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -
 
 def test_every_finding_is_on_the_page() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
-    known = {name for _, _, _, name, _ in WRONG} | {"exploding_gradient", "worse_than_random"}
+    known = {name for _, _, _, name, _ in WRONG} | {
+        "exploding_gradient", "worse_than_random", "equal_returns", "far_actions",
+    }  # fmt: skip
     assert {case.expected for case in CASES.values() if case.expected} <= known
     source = "".join(path.read_text() for path in (ROOT / "evo" / "diagnosis").glob("*.py"))
-    assert set(re.findall(r'Finding\(\s*"(\w+)"', source)) == known
+    assert set(re.findall(r'(?:^ +|label, )"([a-z]+(?:_[a-z]+)+)",', source, re.M)) == known
     assert [name for name in known if f"| `{name}` |" not in page] == []
 
 
