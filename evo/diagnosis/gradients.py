@@ -130,5 +130,5 @@ def values(signs: Signs) -> Checked | None:
         f"Values explain {percent(explained)} of the variance of returns in the last quarter of the run, and the value "
         f"loss is {figure(loss)}.",
         f"Weight the value loss more, or bring rewards to scale: {' or '.join(changes)}.",
-        explained < LEAST_EXPLAINED and np.nansum(signs.run.column("updates")) >= LEAST_UPDATES,
+        bool(explained < LEAST_EXPLAINED and np.nansum(signs.run.column("updates")) >= LEAST_UPDATES),
     )
