@@ -26,7 +26,6 @@ from evo.networks.network import Network
 kernel_cache.use(__name__)
 
 ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the state hash of runs that use it
-WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -47,8 +46,8 @@ def lanes_for(live):  # type: ignore[no-untyped-def]
 def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first
-    `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
+    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of `vectors.WIDTHS`;
+    only the first `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
     """
     last = layers.shape[0] - 1
     for i in range(last):
@@ -78,7 +77,7 @@ def scores(
 ) -> NDArray[np.float32]:
     """Return all outputs of one network for any number of observations.  # [E, H, W, C] -> [E, O]
 
-    `width`, one of WIDTHS, is the number of lanes; it changes no bit.
+    `width`, one of `vectors.WIDTHS`, is the number of lanes; it changes no bit.
     """
     layers, packed = table(network), aligned(packed_size(network))
     large, nonzero = sparse.buffers_for(layers), nonzero_mask(network)

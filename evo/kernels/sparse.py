@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.kernels.layout import WIDE
-from evo.kernels.vectors import bits_from, broadcast, deinterleave, each_bit, interleave, load, rectify, store
+from evo.kernels.vectors import (
+    WIDTHS,
+    bits_from,
+    broadcast,
+    deinterleave,
+    each_bit,
+    each_case,
+    interleave,
+    load,
+    rectify,
+    store,
+)  # fmt: skip
 
 kernel_cache.use(__name__)
 
@@ -39,19 +50,16 @@ def buffers_for(layers: NDArray[np.void]) -> tuple[NDArray[Any], ...] | None:
     return aligned(16 * words * 64), aligned(16 * (words + 1), np.uint64), aligned(16 * pixels * MOST_BLOCKS * WIDE)
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _split_lanes(typing, lanes, x, x_at, rows, rows_at, stride, bits, bits_at, words):  # type: ignore[no-untyped-def]
     """Copy 16 inputs of each lane from x[x_at:] to rows[rows_at + lane * stride:], with 16 bits of their mask.
 
     `bits_at` counts 16-bit units; `words` is the number of 64-bit words per lane.
     """
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    count = lanes.literal_value
-    signature = types.void(lanes, x, types.intp, rows, types.intp, types.intp, bits, types.intp, types.intp)
+    signature = types.void(types.intp, x, types.intp, rows, types.intp, types.intp, bits, types.intp, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, x_at_, _, rows_at_, stride_, _, bits_at_, words_ = arguments
+        lanes_, _, x_at_, _, rows_at_, stride_, _, bits_at_, words_ = arguments
         x_, rows_, bits_ = (
             context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (1, 3, 6)
         )
@@ -62,17 +70,20 @@ def _split_lanes(typing, lanes, x, x_at, rows, rows_at, stride, bits, bits_at, w
         def offset(at: Any, step: Any, times: int) -> Any:
             return builder.add(at, builder.mul(step, step.type(times)))
 
-        read = [load(builder, x_, offset(x_at_, x_at_.type(WIDE), v), vector) for v in range(count)]
-        for lane, row in enumerate(deinterleave(builder, read)):
-            store(builder, row, rows_, offset(rows_at_, stride_, lane))
-            nonzero = builder.bitcast(builder.fcmp_unordered("!=", row, zero), i16)
-            builder.store(nonzero, builder.gep(shorts, [offset(bits_at_, words_, 4 * lane)]))
+        def split(count: int) -> None:
+            read = [load(builder, x_, offset(x_at_, x_at_.type(WIDE), v), vector) for v in range(count)]
+            for lane, row in enumerate(deinterleave(builder, read)):
+                store(builder, row, rows_, offset(rows_at_, stride_, lane))
+                nonzero = builder.bitcast(builder.fcmp_unordered("!=", row, zero), i16)
+                builder.store(nonzero, builder.gep(shorts, [offset(bits_at_, words_, 4 * lane)]))
+
+        each_case(builder, lanes_, WIDTHS, split)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _add_chunk(typing, blocks, arguments):  # type: ignore[no-untyped-def]
     """Add the products of a chunk of at most CHUNK inputs to the sums of one pixel, for each lane.
 
@@ -83,9 +94,6 @@ def _add_chunk(typing, blocks, arguments):  # type: ignore[no-untyped-def]
     `arguments` is (sums, at, first), (rows, rows_at, stride), (bits, bits_at, words, amount), (packed, w_at, w_block,
     bias), (lanes,).
     """
-    if not isinstance(blocks, types.IntegerLiteral):
-        return None
-    count = blocks.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, values[1])]
@@ -102,52 +110,54 @@ def _add_chunk(typing, blocks, arguments):  # type: ignore[no-untyped-def]
         def integer(value: int) -> Any:
             return ir.Constant(i64, value)
 
-        starts = [builder.mul(w_block, integer(b)) for b in range(count)]
-        weights = [builder.gep(packed, [builder.add(w_at, start)]) for start in starts]
-        biases = [builder.gep(packed, [builder.add(bias, start)]) for start in starts]
-        begins = builder.icmp_signed("!=", first, integer(0))
-        totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
-        with cgutils.for_range(builder, parts[4][0]) as lane:
-            start = builder.add(bits_at, builder.mul(lane.index, words))
-            lane_sums = builder.add(at, builder.mul(lane.index, integer(count * WIDE)))
-            targets = [builder.gep(sums, [builder.add(lane_sums, integer(b * WIDE))]) for b in range(count)]
-            for total, target, begin in zip(totals, targets, biases, strict=True):
-                source = builder.select(begins, begin, target)
-                builder.store(load(builder, source, integer(0), vector), total)
-            inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
+        def add_chunk(count: int) -> None:
+            starts = [builder.mul(w_block, integer(b)) for b in range(count)]
+            weights = [builder.gep(packed, [builder.add(w_at, start)]) for start in starts]
+            biases = [builder.gep(packed, [builder.add(bias, start)]) for start in starts]
+            begins = builder.icmp_signed("!=", first, integer(0))
+            totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
+            with cgutils.for_range(builder, parts[4][0]) as lane:
+                start = builder.add(bits_at, builder.mul(lane.index, words))
+                lane_sums = builder.add(at, builder.mul(lane.index, integer(count * WIDE)))
+                targets = [builder.gep(sums, [builder.add(lane_sums, integer(b * WIDE))]) for b in range(count)]
+                for total, target, begin in zip(totals, targets, biases, strict=True):
+                    source = builder.select(begins, begin, target)
+                    builder.store(load(builder, source, integer(0), vector), total)
+                inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
 
-            def add(k: Any, inputs: Any = inputs) -> None:
-                x, row = broadcast(builder, inputs, k, WIDE), builder.mul(k, integer(WIDE))
-                for total, weight in zip(totals, weights, strict=True):
-                    product = builder.fmul(load(builder, weight, row, vector), x)
-                    builder.store(builder.fadd(builder.load(total), product), total)
+                def add(k: Any, inputs: Any = inputs) -> None:
+                    x, row = broadcast(builder, inputs, k, WIDE), builder.mul(k, integer(WIDE))
+                    for total, weight in zip(totals, weights, strict=True):
+                        product = builder.fmul(load(builder, weight, row, vector), x)
+                        builder.store(builder.fadd(builder.load(total), product), total)
 
-            each_bit(builder, bits_from(builder, bits, start, amount), add)
-            for total, target in zip(totals, targets, strict=True):
-                store(builder, builder.load(total), target, integer(0))
+                each_bit(builder, bits_from(builder, bits, start, amount), add)
+                for total, target in zip(totals, targets, strict=True):
+                    store(builder, builder.load(total), target, integer(0))
+
+        each_case(builder, values[0], range(MOST_BLOCKS // 2 + 1, MOST_BLOCKS + 1), add_chunk)
         return context.get_dummy_value()
 
-    return types.void(blocks, arguments), generate
+    return types.void(types.int64, arguments), generate
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _join_lanes(typing, lanes, sums, at, stride, out, out_at, relu):  # type: ignore[no-untyped-def]
     """out[out_at + f * lanes + lane] = sums[at + lane * stride + f] for WIDE filters, rectified unless `relu` is 0."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    count = lanes.literal_value
-    signature = types.void(lanes, sums, types.intp, types.intp, out, types.intp, types.intp)
+    signature = types.void(types.intp, sums, types.intp, types.intp, out, types.intp, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, at_, stride_, _, out_at_, relu_ = arguments
+        lanes_, _, at_, stride_, _, out_at_, relu_ = arguments
         sums_, out_ = (context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (1, 4))
         vector, rectified = ir.VectorType(ir.FloatType(), WIDE), builder.icmp_signed("!=", relu_, relu_.type(0))
-        totals = []
-        for lane in range(count):
-            source = builder.add(at_, builder.mul(stride_, stride_.type(lane)))
-            totals.append(rectify(builder, load(builder, sums_, source, vector), rectified))
-        for v, interleaved in enumerate(interleave(builder, totals)):
-            store(builder, interleaved, out_, builder.add(out_at_, out_at_.type(v * WIDE)))
+
+        def join(count: int) -> None:
+            starts = [builder.add(at_, builder.mul(stride_, stride_.type(lane))) for lane in range(count)]
+            totals = [rectify(builder, load(builder, sums_, start, vector), rectified) for start in starts]
+            for v, interleaved in enumerate(interleave(builder, totals)):
+                store(builder, interleaved, out_, builder.add(out_at_, out_at_.type(v * WIDE)))
+
+        each_case(builder, lanes_, WIDTHS, join)
         return context.get_dummy_value()
 
     return signature, generate
@@ -165,7 +175,7 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
     out_height, out_width = layer.out_height, layer.out_width
     row_stride, words = rows.shape[0] // 16, bits.shape[0] // 16
     for k in range(0, height * width * channels, WIDE):
-        _split_any(lanes, x, k, rows, row_stride, bits, words)
+        _split_lanes(lanes, x, k * lanes, rows, k, row_stride, bits, k // 16, words)
     w_block, w_row = (kernel * kernel * channels + 1) * WIDE, kernel * channels
     done, blocks = 0, -(-filters // WIDE)
     while done < blocks:
@@ -192,7 +202,7 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
                             (packed, bias + WIDE * (1 + r * w_row + begin - left), w_block, bias),
                             (live,),
                         )
-                        _add_any_chunk(count, arguments)
+                        _add_chunk(count, arguments)
         for p in range(out_height * out_width):
             for b in range(count):
                 f0 = (done + b) * WIDE
@@ -202,42 +212,12 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _split_any(lanes, x, k, rows, stride, bits, words):  # type: ignore[no-untyped-def]
-    if lanes == 16:
-        _split_lanes(16, x, k * 16, rows, k, stride, bits, k // 16, words)
-    elif lanes == 8:
-        _split_lanes(8, x, k * 8, rows, k, stride, bits, k // 16, words)
-    elif lanes == 4:
-        _split_lanes(4, x, k * 4, rows, k, stride, bits, k // 16, words)
-    else:
-        _split_lanes(2, x, k * 2, rows, k, stride, bits, k // 16, words)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _add_any_chunk(blocks, arguments):  # type: ignore[no-untyped-def]
-    if blocks == 7:
-        _add_chunk(7, arguments)
-    elif blocks == 6:
-        _add_chunk(6, arguments)
-    elif blocks == 5:
-        _add_chunk(5, arguments)
-    else:
-        _add_chunk(4, arguments)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _join_any(lanes, sums, at, stride, out, out_at, relu, left):  # type: ignore[no-untyped-def]
     """Write WIDE filters of all lanes, or the last `left` filters one by one."""
-    if left < WIDE:
-        for f in range(left):
-            for lane in range(lanes):
-                total = sums[at + lane * stride + f]
-                out[out_at + f * lanes + lane] = np.float32(0) if relu and total < np.float32(0) else total
-    elif lanes == 16:
-        _join_lanes(16, sums, at, stride, out, out_at, relu)
-    elif lanes == 8:
-        _join_lanes(8, sums, at, stride, out, out_at, relu)
-    elif lanes == 4:
-        _join_lanes(4, sums, at, stride, out, out_at, relu)
-    else:
-        _join_lanes(2, sums, at, stride, out, out_at, relu)
+    if left >= WIDE:
+        _join_lanes(lanes, sums, at, stride, out, out_at, relu)
+        return
+    for f in range(left):
+        for lane in range(lanes):
+            total = sums[at + lane * stride + f]
+            out[out_at + f * lanes + lane] = np.float32(0) if relu and total < np.float32(0) else total

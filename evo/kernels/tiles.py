@@ -18,149 +18,165 @@ from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import BLOCK
-from evo.kernels.vectors import bits_from, broadcast, each_bit, interleave, load, rectify, shuffle
+from evo.kernels.vectors import WIDTHS, bits_from, broadcast, each_bit, each_case, interleave, load, rectify, shuffle
 
 kernel_cache.use(__name__)
 
 LANES = 16
 MIN_PRODUCTS = 16  # products per input from which on a nonzero mask pays with fewer than 16 lanes
 MIN_PIXELS = 3  # fewer pixels than this are computed one by one, rather than in a tile that is partly idle
+# Tiles by number: lanes, pixels, blocks of filters, and whether a mask is used, which is not with two lanes.
+TILES = {
+    ((lanes * 10 + pixels) * 10 + blocks) * 10 + masked: (lanes, pixels, blocks, masked)
+    for lanes in WIDTHS
+    for pixels in {1, max(1, 8 // lanes)}
+    for blocks in ((1,) if lanes == LANES else (1, 2))
+    for masked in ((0, 1) if pixels == blocks == 1 and lanes > 2 else (0,))
+}
 
 
-@intrinsic(prefer_literal=True)
-def _tile(typing, lanes, pixels, blocks, masked, arguments):  # type: ignore[no-untyped-def]
+@intrinsic
+def _tile(typing, tile, arguments):  # type: ignore[no-untyped-def]
     """out[pixel, f, lane] = bias[f] + sum over rows and count of w[., f] * x[pixel, ., lane], for `blocks` of f.
+
+    `tile` is a number of TILES.
 
     Row r of the sum starts at x[x_at + r * x_row] and w[w_at + r * w_row]; the next block of filters is `w_block`
     later. The next pixel is `x_step` and `out_step` later, plus `x_jump` and `out_jump` at the end of a row of
     `row_pixels`, of which `row_left` are left. Behind the `left` pixels the last one is repeated. `store` filters are
     written.
 
-    With `masked` = 1, input i of row r is added only if bit mask_at + r * mask_row + i of `nonzero` is set.
+    With a mask, input i of row r is added only if bit mask_at + r * mask_row + i of `nonzero` is set.
 
     `arguments` is (x, x_at, x_row, x_step, x_jump), (w, w_at, w_row, w_block, bias), (out, out_at, out_step, out_jump),
     (rows, count, store, relu, left, row_left, row_pixels), (nonzero, mask_at, mask_row).
     """
-    literals = (lanes, pixels, blocks, masked)
-    if not all(isinstance(literal, types.IntegerLiteral) for literal in literals):
-        return None
-    lane_count, pixel_count, block_count, by_mask = (literal.literal_value for literal in literals)
+    any_mask = not isinstance(arguments[4][0], types.NoneType)
+    tiles = {number: tile for number, tile in TILES.items() if any_mask or not tile[3]}
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, values[1])]
+        data = [
+            context.make_array(arguments[k][0])(context, builder, parts[k][0]).data
+            for k in ((0, 1, 2, 4) if any_mask else (0, 1, 2))
+        ]
+        each_case(builder, values[0], tiles, lambda number: _emit(builder, *tiles[number], data, parts))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, arguments), generate
+
+
+def _emit(
+    builder: Any, lane_count: int, pixel_count: int, block_count: int, masked: int, data: list[Any], parts: list[Any]
+) -> None:
+    """Emit the code of one tile."""
     over_lanes = lane_count == LANES  # vectors over lanes, else over filters
     filters = block_count * BLOCK
     width = lane_count if over_lanes else filters
+    x_data, w_data, out_data = data[:3]
+    x_at, x_row, x_step, x_jump = parts[0][1:]
+    w_at, w_row, w_block, bias = parts[1][1:]
+    out_at, out_step, out_jump = parts[2][1:]
+    rows, count, store, relu, left, row_left, row_pixels = parts[3]
+    floats = ir.VectorType(ir.FloatType(), width)
+    i64 = x_at.type
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, values[4])]
-        arrays = [
-            context.make_array(kinds[0])(context, builder, part[0]).data
-            for kinds, part in zip(signature.args[4], parts[:3], strict=False)
-        ]
-        x_data, w_data, out_data = arrays
-        x_at, x_row, x_step, x_jump = parts[0][1:]
-        w_at, w_row, w_block, bias = parts[1][1:]
-        out_at, out_step, out_jump = parts[2][1:]
-        rows, count, store, relu, left, row_left, row_pixels = parts[3]
-        floats = ir.VectorType(ir.FloatType(), width)
-        i64 = x_at.type
+    def integer(value: int) -> Any:
+        return ir.Constant(i64, value)
 
-        def integer(value: int) -> Any:
-            return ir.Constant(i64, value)
+    def filter_vector(at: Any) -> Any:
+        part = ir.VectorType(ir.FloatType(), BLOCK)
+        first = load(builder, w_data, at, part)
+        if block_count == 1:
+            return first
+        return shuffle(builder, first, load(builder, w_data, builder.add(at, w_block), part), list(range(filters)))
 
-        def filter_vector(at: Any) -> Any:
-            part = ir.VectorType(ir.FloatType(), BLOCK)
-            first = load(builder, w_data, at, part)
-            if block_count == 1:
-                return first
-            return shuffle(builder, first, load(builder, w_data, builder.add(at, w_block), part), list(range(filters)))
+    def each(at: Any, amount: int) -> list[Any]:
+        return [builder.add(at, integer(k)) for k in range(amount)]
 
-        def each(at: Any, amount: int) -> list[Any]:
-            return [builder.add(at, integer(k)) for k in range(amount)]
+    # Inputs and outputs of every pixel of the tile.
+    starts, targets = [x_at], [out_at]
+    for pixel in range(1, pixel_count):
+        more = builder.icmp_signed(">", left, integer(pixel))
+        wraps = builder.icmp_signed("==", row_left, integer(1))
+        row_left = builder.select(wraps, row_pixels, builder.sub(row_left, integer(1)))
+        for offsets, step, jump in ((starts, x_step, x_jump), (targets, out_step, out_jump)):
+            advance = builder.add(step, builder.select(wraps, jump, integer(0)))
+            offsets.append(builder.add(offsets[-1], builder.select(more, advance, integer(0))))
 
-        # Inputs and outputs of every pixel of the tile.
-        starts, targets = [x_at], [out_at]
-        for pixel in range(1, pixel_count):
-            more = builder.icmp_signed(">", left, integer(pixel))
-            wraps = builder.icmp_signed("==", row_left, integer(1))
-            row_left = builder.select(wraps, row_pixels, builder.sub(row_left, integer(1)))
-            for offsets, step, jump in ((starts, x_step, x_jump), (targets, out_step, out_jump)):
-                advance = builder.add(step, builder.select(wraps, jump, integer(0)))
-                offsets.append(builder.add(offsets[-1], builder.select(more, advance, integer(0))))
+    if over_lanes:
+        begin = [broadcast(builder, w_data, at, width) for at in each(bias, filters)]
+    else:
+        begin = [filter_vector(bias)] * (pixel_count * lane_count)
+    sums = [cgutils.alloca_once_value(builder, value) for value in begin]
+    with cgutils.for_range(builder, rows) as row:
+        x_first = builder.mul(row.index, x_row)
+        w_first = builder.add(w_at, builder.mul(row.index, w_row))
+        pointers = [builder.gep(x_data, [builder.add(start, x_first)]) for start in starts]
 
-        if over_lanes:
-            begin = [broadcast(builder, w_data, at, width) for at in each(bias, filters)]
-        else:
-            begin = [filter_vector(bias)] * (pixel_count * lane_count)
-        sums = [cgutils.alloca_once_value(builder, value) for value in begin]
-        with cgutils.for_range(builder, rows) as row:
-            x_first = builder.mul(row.index, x_row)
-            w_first = builder.add(w_at, builder.mul(row.index, w_row))
-            pointers = [builder.gep(x_data, [builder.add(start, x_first)]) for start in starts]
-
-            def add(k: Any, pointers: Any = pointers, w_first: Any = w_first) -> None:
-                """Add the products of input k of this row."""
-                inputs_at = each(builder.mul(k, integer(lane_count)), 1 if over_lanes else lane_count)
-                weights = builder.add(w_first, builder.mul(k, integer(BLOCK)))
-                if over_lanes:
-                    inputs = load(builder, pointers[0], inputs_at[0], floats)
-                    factors = [(inputs, broadcast(builder, w_data, at, width)) for at in each(weights, filters)]
-                else:
-                    vector = filter_vector(weights)
-                    factors = [(vector, broadcast(builder, p, at, width)) for p in pointers for at in inputs_at]
-                for total, (left_factor, right_factor) in zip(sums, factors, strict=True):
-                    product = builder.fmul(left_factor, right_factor)
-                    builder.store(builder.fadd(builder.load(total), product), total)
-
-            if by_mask:
-                nonzero = context.make_array(signature.args[4][4][0])(context, builder, parts[4][0]).data
-                mask_at = builder.add(parts[4][1], builder.mul(row.index, parts[4][2]))
-                each_bit(builder, bits_from(builder, nonzero, mask_at, count), add)
+        def add(k: Any, pointers: Any = pointers, w_first: Any = w_first) -> None:
+            """Add the products of input k of this row."""
+            inputs_at = each(builder.mul(k, integer(lane_count)), 1 if over_lanes else lane_count)
+            weights = builder.add(w_first, builder.mul(k, integer(BLOCK)))
+            if over_lanes:
+                inputs = load(builder, pointers[0], inputs_at[0], floats)
+                factors = [(inputs, broadcast(builder, w_data, at, width)) for at in each(weights, filters)]
             else:
-                with cgutils.for_range(builder, count) as k:
-                    add(k.index)
-        rectified = builder.icmp_signed("!=", relu, integer(0))
+                vector = filter_vector(weights)
+                factors = [(vector, broadcast(builder, p, at, width)) for p in pointers for at in inputs_at]
+            for total, (left_factor, right_factor) in zip(sums, factors, strict=True):
+                product = builder.fmul(left_factor, right_factor)
+                builder.store(builder.fadd(builder.load(total), product), total)
 
-        totals = [rectify(builder, builder.load(total), rectified) for total in sums]
-        spilled = cgutils.alloca_once(builder, floats)
-        amount = builder.mul(store, integer(lane_count))  # float32 written per pixel
-        for pixel, target in enumerate(targets):
-            written = totals[pixel * lane_count : (pixel + 1) * lane_count]
-            written = totals if over_lanes else interleave(builder, written)
-            for v, total in enumerate(written):
-                to = builder.gep(out_data, [builder.add(target, integer(v * width))])
-                to = builder.bitcast(to, ir.FloatType().as_pointer())
-                full = builder.icmp_signed(">=", amount, integer((v + 1) * width))
-                with builder.if_then(full):
-                    builder.store(total, builder.bitcast(to, floats.as_pointer())).align = 4
-                if width > lane_count:  # the last filters may fill only a part of a vector
-                    with builder.if_then(builder.not_(full)):
-                        builder.store(total, spilled)
-                        flat = builder.bitcast(spilled, ir.FloatType().as_pointer())
-                        with cgutils.for_range(
-                            builder, builder.sub(amount, integer(v * width))
-                        ) as i:  # none where it is negative
-                            builder.store(builder.load(builder.gep(flat, [i.index])), builder.gep(to, [i.index]))
-        return context.get_dummy_value()
+        if masked:
+            mask_at = builder.add(parts[4][1], builder.mul(row.index, parts[4][2]))
+            each_bit(builder, bits_from(builder, data[3], mask_at, count), add)
+        else:
+            with cgutils.for_range(builder, count) as k:
+                add(k.index)
+    rectified = builder.icmp_signed("!=", relu, integer(0))
 
-    return types.void(*literals, arguments), generate
+    totals = [rectify(builder, builder.load(total), rectified) for total in sums]
+    spilled = cgutils.alloca_once(builder, floats)
+    amount = builder.mul(store, integer(lane_count))  # float32 written per pixel
+    for pixel, target in enumerate(targets):
+        written = totals[pixel * lane_count : (pixel + 1) * lane_count]
+        written = totals if over_lanes else interleave(builder, written)
+        for v, total in enumerate(written):
+            to = builder.gep(out_data, [builder.add(target, integer(v * width))])
+            to = builder.bitcast(to, ir.FloatType().as_pointer())
+            full = builder.icmp_signed(">=", amount, integer((v + 1) * width))
+            with builder.if_then(full):
+                builder.store(total, builder.bitcast(to, floats.as_pointer())).align = 4
+            if width > lane_count:  # the last filters may fill only a part of a vector
+                with builder.if_then(builder.not_(full)):
+                    builder.store(total, spilled)
+                    flat = builder.bitcast(spilled, ir.FloatType().as_pointer())
+                    with cgutils.for_range(
+                        builder, builder.sub(amount, integer(v * width))
+                    ) as i:  # none where it is negative
+                        builder.store(builder.load(builder.gep(flat, [i.index])), builder.gep(to, [i.index]))
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _any_nonzero(typing, lanes, x, at):  # type: ignore[no-untyped-def]
     """Return 1 if any of x[at : at + lanes] is not zero, else 0."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    width = lanes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        vector = ir.VectorType(ir.FloatType(), width)
-        nonzero = builder.fcmp_unordered(
-            "!=", load(builder, data, arguments[2], vector), ir.Constant(vector, [0.0] * width)
-        )
-        bits = builder.bitcast(nonzero, ir.IntType(width))
-        return builder.zext(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), ir.IntType(64))
+        found = cgutils.alloca_once(builder, ir.IntType(64))
 
-    return types.uint64(lanes, x, types.intp), generate
+        def look(width: int) -> None:
+            vector = ir.VectorType(ir.FloatType(), width)
+            values = load(builder, data, arguments[2], vector)
+            nonzero = builder.fcmp_unordered("!=", values, ir.Constant(vector, [0.0] * width))
+            bits = builder.bitcast(nonzero, ir.IntType(width))
+            builder.store(builder.zext(builder.icmp_unsigned("!=", bits, bits.type(0)), ir.IntType(64)), found)
+
+        each_case(builder, arguments[0], WIDTHS, look)
+        return builder.load(found)
+
+    return types.uint64(types.int64, x, types.intp), generate
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -178,13 +194,7 @@ def mask_nonzero(layer, x, lanes, nonzero):  # type: ignore[no-untyped-def]
     for word in range(-(-inputs // 64)):
         bits = np.uint64(0)
         for bit in range(min(64, inputs - word * 64)):
-            at = (word * 64 + bit) * lanes
-            if lanes == 16:
-                bit_of_input = _any_nonzero(16, x, at)
-            elif lanes == 8:
-                bit_of_input = _any_nonzero(8, x, at)
-            else:
-                bit_of_input = _any_nonzero(4, x, at)
+            bit_of_input = _any_nonzero(lanes, x, (word * 64 + bit) * lanes)
             bits |= bit_of_input << np.uint64(bit)
             count += bit_of_input
         nonzero[word] = bits
@@ -246,19 +256,15 @@ def compute(layer, packed, x, out, lanes, nonzero):  # type: ignore[no-untyped-d
                     x_at = ((row * stride - pad + r0) * width + column * stride - pad_left + c0) * channels * lanes
                     out_at = (row * out_width + column) * out_step + f0 * lanes
                     taken = min(left, tile_pixels) if left >= min(tile_pixels, MIN_PIXELS) else 1
-                    single = taken == 1
-                    row_left = j_end - column
+                    pixels = 1 if taken == 1 else tile_pixels
                     arguments = (
                         (x, x_at, x_row, x_step, x_jump),
                         (packed, w_at, w_row, w_block, bias),
                         (out, out_at, out_step, out_jump),
-                        (r1 - r0, count, store, relu, left, row_left, row_pixels),
+                        (r1 - r0, count, store, relu, left, j_end - column, row_pixels),
                         (nonzero, x_at // lanes, width * channels),
                     )
-                    if nonzero is not None and masked:
-                        _masked_tile(lanes, arguments)
-                    else:
-                        _any_tile(lanes, single, blocks, arguments)
+                    _tile(((lanes * 10 + pixels) * 10 + blocks) * 10 + masked, arguments)
                     left -= taken
                     column += taken
                     while column >= j_end:
@@ -267,39 +273,3 @@ def compute(layer, packed, x, out, lanes, nonzero):  # type: ignore[no-untyped-d
                 j = j_end
             i = i_end
         f0 += store
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _any_tile(lanes, single, blocks, arguments):  # type: ignore[no-untyped-def]
-    if lanes == 16:
-        _tile(16, 1, 1, 0, arguments)
-    elif lanes == 8 and blocks == 2:
-        _tile(8, 1, 2, 0, arguments)
-    elif lanes == 8:
-        _tile(8, 1, 1, 0, arguments)
-    elif lanes == 4 and single and blocks == 2:
-        _tile(4, 1, 2, 0, arguments)
-    elif lanes == 4 and single:
-        _tile(4, 1, 1, 0, arguments)
-    elif lanes == 4 and blocks == 2:
-        _tile(4, 2, 2, 0, arguments)
-    elif lanes == 4:
-        _tile(4, 2, 1, 0, arguments)
-    elif single and blocks == 2:
-        _tile(2, 1, 2, 0, arguments)
-    elif single:
-        _tile(2, 1, 1, 0, arguments)
-    elif blocks == 2:
-        _tile(2, 4, 2, 0, arguments)
-    else:
-        _tile(2, 4, 1, 0, arguments)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _masked_tile(lanes, arguments):  # type: ignore[no-untyped-def]
-    if lanes == 16:
-        _tile(16, 1, 1, 1, arguments)
-    elif lanes == 8:
-        _tile(8, 1, 1, 1, arguments)
-    else:
-        _tile(4, 1, 1, 1, arguments)

@@ -1,12 +1,27 @@
-"""LLVM code for vectors (load, store, shuffle, broadcast, interleave, rectify) and for the bits of a mask."""
+"""LLVM code for vectors (load, store, shuffle, broadcast, interleave, rectify), bits of a mask, and cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
+
+WIDTHS = (16, 8, 4, 2)  # lanes that are computed together
+
+
+def each_case(builder: Any, value: Any, cases: Iterable[int], body: Callable[[int], None]) -> None:
+    """Emit code for every case of a whole number, which is one of them."""
+    done = builder.append_basic_block("done")
+    switch = builder.switch(value, done)
+    for case in cases:
+        block = builder.append_basic_block("case")
+        switch.add_case(value.type(case), block)
+        builder.position_at_end(block)
+        body(case)
+        builder.branch(done)
+    builder.position_at_end(done)
 
 
 def load(builder: Any, pointer: Any, at: Any, vector: Any) -> Any:

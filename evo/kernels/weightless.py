@@ -110,37 +110,8 @@ def _decide(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
         out[(node - leaves + 1) * lanes + lane] = value
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _transformed(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-    if layer.kind == ONE_HOT:
-        _one_hot(layer, x, out, lanes)
-    elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
-        _pool(layer, x, out, lanes)
-    elif layer.kind == TREE:
-        _decide(layer, packed, x, out, lanes)
-    else:
-        for k in range(layer.height * layer.width * layer.channels * lanes):
-            out[k] = x[k]
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _activated(layer, out, lanes):  # type: ignore[no-untyped-def]
-    values = out[: layer.out_height * layer.out_width * layer.filters * lanes]
-    if layer.activation == TANH:
-        for k in range(values.shape[0]):
-            values[k] = tanh(values[k])
-    elif layer.activation == RELU and layer.norm < 0:
-        for k in range(values.shape[0]):
-            values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
-
-
 def transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     """Write the output of a layer that takes no sums, for any number of lanes; `packed` has the nodes of trees."""
-    raise NotImplementedError("compiled code only")
-
-
-def activate(layer, out, lanes):  # type: ignore[no-untyped-def]
-    """Apply what activation is left to the output of a layer, in place."""
     raise NotImplementedError("compiled code only")
 
 
@@ -150,9 +121,22 @@ def _transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
         return None
 
     def by_kind(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-        _transformed(layer, packed, x, out, lanes)
+        if layer.kind == ONE_HOT:
+            _one_hot(layer, x, out, lanes)
+        elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
+            _pool(layer, x, out, lanes)
+        elif layer.kind == TREE:
+            _decide(layer, packed, x, out, lanes)
+        else:
+            for k in range(layer.height * layer.width * layer.channels * lanes):
+                out[k] = x[k]
 
     return by_kind if "kind" in layer.fields else nothing
+
+
+def activate(layer, out, lanes):  # type: ignore[no-untyped-def]
+    """Apply what activation is left to the output of a layer, in place."""
+    raise NotImplementedError("compiled code only")
 
 
 @overload(activate, jit_options={"error_model": "numpy", "_nrt": False})
@@ -161,6 +145,12 @@ def _activate(layer, out, lanes):  # type: ignore[no-untyped-def]
         return None
 
     def by_name(layer, out, lanes):  # type: ignore[no-untyped-def]
-        _activated(layer, out, lanes)
+        values = out[: layer.out_height * layer.out_width * layer.filters * lanes]
+        if layer.activation == TANH:
+            for k in range(values.shape[0]):
+                values[k] = tanh(values[k])
+        elif layer.activation == RELU and layer.norm < 0:
+            for k in range(values.shape[0]):
+                values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
 
     return by_name if "activation" in layer.fields else nothing

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evo.kernels import lanes, layout
+from evo.kernels.vectors import WIDTHS
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.network import Network, Options
 from evo.rollouts.action_rules import EPSILON_GREEDY, GAUSSIAN, SOFTMAX, choose_action, draw_action, exp_by_squaring
@@ -61,7 +62,7 @@ def golden(networks: Sequence[tuple[Options, tuple[int, ...], int]] = NETWORKS, 
         observations[observations < least] = 0
         weights = weights_of(network, key)
         scores = lanes.scores(network, weights, observations).astype("<f4").tobytes()
-        for width in lanes.WIDTHS:
+        for width in WIDTHS:
             if lanes.scores(network, weights, observations, width).astype("<f4").tobytes() != scores:
                 return f"network {key} differs at {width} lanes"
         digest.update(scores)

@@ -17,6 +17,7 @@ from llvmlite import binding
 from evo.compiled.buffers import LINE, aligned
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.tiles import mask_nonzero
+from evo.kernels.vectors import WIDTHS
 from evo.networks.network import Network, Options
 from tests.helpers.networks import networks, plain_scores, random_observations, random_weights
 from tests.kernels.golden_scores import LARGE, NORMED, chosen, golden
@@ -61,7 +62,7 @@ def test_scores_equal_a_plain_float32_loop_bit_for_bit(network: Network, seed: i
 def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network, seed: int, zeros: float) -> None:
     weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1, zeros)
     expected = scores_of_width(network, weights, observations, 16, lanes.forward)
-    for width in lanes.WIDTHS:
+    for width in WIDTHS:
         order = np.random.default_rng(seed).permutation(16)[:width]
         for forward in (lanes.forward, forward_plain):
             assert bits(scores_of_width(network, weights, observations[order], width, forward)) == bits(expected[order])
@@ -148,7 +149,7 @@ SPARSE = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("width", lanes.WIDTHS)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("options", "shape"), SPARSE)
 def test_layers_without_their_zeros_equal_their_plain_form(
     options: Options, shape: tuple[int, ...], width: int, monkeypatch: pytest.MonkeyPatch
@@ -170,7 +171,7 @@ def test_layers_without_their_zeros_equal_their_plain_form(
 def test_layers_of_any_shape_without_their_zeros_equal_their_plain_form(
     network: Network, seed: int, zeros: float, data: st.DataObject
 ) -> None:
-    width = data.draw(st.sampled_from(lanes.WIDTHS))
+    width = data.draw(st.sampled_from(WIDTHS))
     live = data.draw(st.integers(1, width))
     weights, observations = random_weights(network, seed), random_observations(network, width, seed + 1, zeros)
     with pytest.MonkeyPatch.context() as patch:
@@ -256,7 +257,7 @@ def test_normalising_equals_its_plain_form_for_any_number_of_filters_and_lanes(f
     weights, observations = random_weights(network, filters), random_observations(network, 16, filters)
     expected = plain_scores(network, weights, observations)
     assert np.isfinite(expected).all()
-    for width in lanes.WIDTHS:
+    for width in WIDTHS:
         for forward in (lanes.forward, forward_plain):
             found = scores_of_width(network, weights, observations[:width], width, forward)
             assert bits(found) == bits(expected[:width])

@@ -15,6 +15,7 @@ from evo.compiled import exact
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.kernels import lanes, layout, sparse
+from evo.kernels.vectors import WIDTHS
 from evo.kernels.weightless import tanh
 from evo.networks.candidates import Rebuilder
 from evo.networks.layer import FORMS, parse
@@ -32,7 +33,7 @@ SHAPE = (10, 10, 1)
 def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
     network: Network, seed: int, zeros: float, data: st.DataObject
 ) -> None:
-    width = data.draw(st.sampled_from(lanes.WIDTHS))
+    width = data.draw(st.sampled_from(WIDTHS))
     weights, observations = random_weights(network, seed), random_observations(network, width, seed + 1, zeros)
     weights[np.random.default_rng(seed).random(len(weights)) < 0.1] = -0.0
     expected = bits(plain_scores(network, weights, observations))
@@ -63,7 +64,7 @@ def test_wide_layers_in_any_order_have_the_bits_of_a_plain_loop(
     weights, observations = random_weights(network, 1), random_observations(network, 16, 2)
     expected = plain_scores(network, weights, observations)
     assert np.isfinite(expected).all()
-    for width in lanes.WIDTHS:
+    for width in WIDTHS:
         found = scores_of_width(network, weights, observations[:width], width, lanes.forward)
         assert bits(found) == bits(expected[:width])
     sparse_layers = (layout.table(network)["group"] == layout.WIDE).nonzero()[0].tolist()
@@ -78,7 +79,7 @@ def test_special_numbers_are_as_in_the_plain_loop_and_stay_in_their_lane(text: s
     network = Network.build(Options(layers=[text]), (3, 2, 2), 1)
     weights = np.ones(network.size, np.float32)
     weights[: network.layers[0].nodes] = 6.5  # a tree looks at the value
-    for width in lanes.WIDTHS:
+    for width in WIDTHS:
         observations = np.zeros((width, 3, 2, 2), np.float32)
         observations[:, 1, 0, 1] = np.arange(width) / 4
         observations[1, 1, 1, 0] = value
