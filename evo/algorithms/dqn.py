@@ -1,15 +1,24 @@
 """Deep Q-learning (Mnih et al., 2015): double, dueling, with n-step returns and prioritised replay.
 
-Transitions are collected in segments and added to a replay buffer; then updates are made in proportion to the frames
-played, on samples of the buffer, towards a target network. The original learns from 8 examples a frame, a batch of 32
-every 4 frames. `evo.learning.gradient_algorithm` is the loop around it.
+A generation, in the order of its calls:
+
+    play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions
+    add them to the replay buffer                            DQN.receive -> evo.learning.replay_buffer
+    for every `frames_per_update` frames played:             DQN.learn
+        sample a batch, by priority                          ReplayBuffer.sample, DQN.examples
+        loss of each example, its mean, its gradient         DQNLoss (computed by evo.learning.exact.losses)
+        clip the gradient's norm, one step of Adam           Learner.update
+        new priorities; move the target network              ReplayBuffer.update_priorities, TargetNetwork.follow
+
+The original learns from 8 examples a frame: a batch of 32 every 4 frames. `evo.learning.gradient_algorithm` is the loop
+around a method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +26,9 @@ from pydantic import Field, model_validator
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.collecting import envs_to_arrays
-from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, GradientOptions, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
 from evo.setup import Setup
@@ -31,39 +40,68 @@ if TYPE_CHECKING:
 NOT_ALLOWED = -1e30  # the value of an action that is not allowed
 
 
-class Options(GradientOptions):
-    """The [dqn] section."""
+class ReplayOptions(AlgorithmOptions):
+    """Options of learning from a replay buffer, which [erl] has too."""
 
-    replays: ClassVar[bool] = True
-    in_probe: ClassVar[Mapping[str, Any]] = {"learning_starts": 1}
+    learns: ClassVar[bool] = True
+    replays: ClassVar[bool] = True  # a resume fills the buffer by playing the recorded actions again
+    in_probe: ClassVar[Mapping[str, Any]] = {"learning_starts": 1}  # a short probe of a run's speed updates at once
 
     learning_rate: hp.LearningRate = 5e-4
+    learning_rate_final: hp.LearningRateFinal = 5e-5
+    learning_rate_frames: hp.LearningRateFrames = 0
     max_gradient_norm: hp.MaxGradientNorm = 10.0
-    envs: hp.Envs = 128
-    horizon: hp.Horizon = 64
-    gamma: hp.Gamma = 0.99
-    epsilon: hp.Epsilon = hp.EPSILON
-    huber_delta: hp.HuberDelta = 1.0
-    symmetry: hp.BoardSymmetry = False
-    dueling: hp.Dueling = True
+    gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
     gamma_points: hp.GammaPoints = Field(default_factory=list)
-    replay_size: hp.ReplaySize = 500_000
-    learning_starts: hp.LearningStarts = 20_000
-    frames_per_update: hp.FramesPerUpdate = 64
-    batch_size: hp.BatchSize = 512
-    n_step: hp.NSteps = 3
-    double: hp.Double = True
-    target_tau: hp.TargetTau = 0.005
-    target_every: hp.TargetEvery = 0
-    prioritized: hp.Prioritized = True
-    priority_exponent: hp.PriorityExponent = 0.6
-    importance_exponent: hp.ImportanceExponent = 0.4
-    importance_exponent_frames: hp.ImportanceExponentFrames = 5_000_000
+    n_step: int = Field(3, ge=1, le=1000, description="steps of n-step returns")
+    double: bool = Field(
+        True,
+        description="double Q-learning: the online network chooses the action that the target network values",
+    )
+    huber_delta: hp.HuberDelta = 1.0
+    epsilon: hp.Epsilon = hp.EPSILON
+    symmetry: hp.BoardSymmetry = False
+    replay_size: int = Field(500_000, ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")
+    learning_starts: int = Field(20_000, ge=1, description="transitions in the replay buffer before the first update")
+    frames_per_update: int = Field(64, ge=1, description="frames played per update")
+    batch_size: int = Field(512, ge=1, le=1 << 20, description="transitions per update")
+    prioritized: bool = Field(True, description="prioritised replay, by TD error; false = uniform")
+    priority_exponent: float = Field(0.6, gt=0, le=2, description="exponent alpha of priorities")
+    importance_exponent: float = Field(0.4, ge=0, le=1, description="initial importance-sampling exponent beta")
+    importance_exponent_frames: int = Field(
+        5_000_000, ge=0, description="frames over which beta is annealed to 1; 0 = constant"
+    )
+    target_tau: float = Field(
+        0.005, ge=0, le=1, description="soft update coefficient (Polyak) of the target network; 0 = never"
+    )
+    target_every: int = Field(
+        0, ge=0, description="updates between copies to the target network; 0 = soft updates by target_tau"
+    )
 
     @model_validator(mode="after")
     def _can_learn(self) -> Self:
-        hp.check_replay(self.replay_size, self.learning_starts, self.target_every, self.target_tau)
+        if self.learning_starts > self.replay_size:
+            raise ValueError(f"learning_starts: {self.learning_starts} of a replay_size of {self.replay_size}")
+        if not self.target_every and not self.target_tau:
+            raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
+
+    def learning_rate_at(self, frames: int) -> float:
+        """Return the learning rate after `frames`."""
+        return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+
+
+class Options(ReplayOptions):
+    """The [dqn] section."""
+
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
+
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
+    episodes: hp.Episodes = 32
+    envs_per_task: hp.EnvsPerTask = 64
+    asynchronous: hp.Asynchronous = False
+    dueling: hp.Dueling = True
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_q_learning`."""
@@ -75,34 +113,34 @@ class Options(GradientOptions):
 class DQNLoss(ActionValueLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
-    bootstraps: ClassVar[bool] = True
+    bootstraps: ClassVar[bool] = True  # the target needs a target network, which the learner makes then
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1).
 
-        The batch is of `DQN.examples`; the learner adds "target_following" and "own_following" [B, O], the outputs of
-        the target and the online network on "following" (s_t+n). The second is read with `double` only.
+        The batch is of `DQN.examples`; the learner adds "next_target_outputs" and "next_online_outputs" [B, O], the
+        outputs of the target and the online network on "next_observations" (s_t+n).
         """
         import tensorflow as tf
 
         # `action_values` of dueling heads: Q = V + A - mean(A) (Wang et al., 2016).
-        q = self.action_values(outputs)  # [B, A] of the observations
-        q_target = self.action_values(batch["target_following"])  # [B, A] n steps later
-        q_online = self.action_values(batch["own_following"])
+        q = self.action_values(outputs)  # [B, A] Q(s_t, .)
+        q_target = self.action_values(batch["next_target_outputs"])  # [B, A] Q'(s_t+n, .)
+        q_online = self.action_values(batch["next_online_outputs"])  # [B, A] Q(s_t+n, .)
         # Double Q-learning: the online network chooses the action, the target network values it (van Hasselt et al.,
         # 2016, equation 4); else the target network does both.
-        best = following_values(q_target, q_online if self.double else q_target, batch["action_masks"])  # [B]
-        # "returns" are the n-step reward sums r_t+1 + ... + gamma^(n-1) r_t+n; "discounts" are gamma^n, and 0 where the
-        # episode terminated within n steps (one that was truncated bootstraps).
-        targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)
-        chosen = tf.gather(q, batch["actions"], batch_dims=1)
-        td_error = targets - chosen
+        next_value = chosen_values(q_target, q_online if self.double else q_target, batch["next_action_masks"])  # [B]
+        # r_t+1 + ... + gamma^(n-1) r_t+n, then gamma^n, which is 0 where the episode terminated within n steps (one
+        # that was truncated bootstraps).
+        target = tf.stop_gradient(batch["n_step_rewards"] + batch["discounts"] * next_value)
+        q_value = tf.gather(q, batch["actions"], batch_dims=1)  # [B] Q(s_t, a_t)
+        td_error = target - q_value
         # Huber: half the square, linear beyond `huber_delta`. Importance: (N P)^-beta / max (Schaul et al., 2016).
-        loss = batch["importance"] * self.huber(td_error)
-        return {"loss": loss, "td_error": td_error, "q_value": chosen}
+        loss = batch["importance_weights"] * self.huber(td_error)
+        return {"loss": loss, "td_error": td_error, "q_value": q_value}
 
 
-def following_values(values: Any, scores: Any, allowed: Any) -> Any:
+def chosen_values(values: Any, scores: Any, allowed: Any) -> Any:
     """Return the value of the allowed action with the highest of `scores`.  # all [B, A] -> [B]"""
     import tensorflow as tf
 
@@ -113,8 +151,8 @@ def following_values(values: Any, scores: Any, allowed: Any) -> Any:
 class DQN(GradientMethod):
     """Updates on samples of the replay buffer, towards a target network."""
 
-    heads: ClassVar[str] = "q"
-    replays: ClassVar[bool] = True
+    heads: ClassVar[str] = "q"  # outputs are values of actions
+    replays: ClassVar[bool] = True  # `learn` samples the buffer: it is given no transitions
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Begin with an empty replay buffer."""
@@ -139,80 +177,74 @@ class DQN(GradientMethod):
         """Return the epsilon-greedy rule at a frame of the schedule."""
         return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
-    def receive(self, transitions: Transitions, before: EnvStates | None, frames: int) -> dict[str, NDArray[Any]]:
-        """Add transitions to the replay buffer; return the record from which it can be filled again."""
-        from evo.learning.replay_buffer import BEGIN, record_of
-
-        begins = before is not None and not self.buffer.written
-        record = envs_to_arrays(before, BEGIN) if before is not None and begins else {}
-        discount = self._add(transitions, frames)  # to the replay buffer
-        return {**record, **record_of(transitions, before), **discount}
-
-    def receive_episodes(
-        self, transitions: Transitions, seeds: NDArray[np.uint64], frames: int
-    ) -> dict[str, NDArray[Any]]:
-        """Add whole episodes, one a seed [E], as `receive` adds what one network has played."""
-        from evo.learning.replay_buffer import record_of, record_of_episodes
-
-        known = self.setup.environment.game is not None
-        record = record_of_episodes(transitions, seeds) if known else record_of(transitions, None)
-        discount = self._add(transitions, frames)  # to the replay buffer
-        return {**record, **discount}
-
-    def _add(self, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
-        """Add transitions, the last of `frames`; return the record of their discount, where it changes."""
-        from evo.learning.replay_buffer import GAMMA
-
-        points = self.options.gamma_points
-        self.buffer.gamma = hp.value_at(points, frames) if points else self.options.gamma
-        self.buffer.add(transitions)
-        if len(self.buffer) >= self.options.learning_starts:
-            self._owed += len(transitions)
-        return {GAMMA: np.array([self.buffer.gamma])} if points else {}
-
-    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(
+        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
+    ) -> Metrics:
         """Make the updates that are due for the frames played."""
         options, seed, target = self.options, self.setup.seed, learner.target
-        assert target is not None
-        due, self._owed = divmod(self._owed, options.frames_per_update)
+        assert target is not None  # as the loss bootstraps
+        updates, self._owed = divmod(self._owed, options.frames_per_update)
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
-        rate, means, moving = options.learning_rate_at(frames), UpdateMeans("loss", "q_value"), 0.0
-        rows = np.arange(options.batch_size, dtype=np.int32)
-        for update in range(due):
-            if stopped():
+        learning_rate = options.learning_rate_at(frames)
+        batch = np.arange(options.batch_size, dtype=np.int32)  # all rows of what is loaded
+        means, seconds_moving = UpdateMeans("loss", "q_value"), 0.0
+        for update in range(updates):
+            if should_stop():  # the run ends while this learns in the background
                 break
             began = clock.wall()
-            sample = self.buffer.sample(stream(seed, Purpose.REPLAY, number, update), options.batch_size)
-            learner.load(self.examples(sample, beta, stream(seed, Purpose.MIRROR, number, update)))
-            moving += clock.wall() - began
-            values = learner.update(rows, rate, {})
+            sample = self.buffer.sample(stream(seed, Purpose.REPLAY, generation, update), options.batch_size)
+            learner.load(self.examples(sample, beta, stream(seed, Purpose.MIRROR, generation, update)))
+            seconds_moving += clock.wall() - began
+            values = learner.update(batch, learning_rate, {})
             self.buffer.update_priorities(sample.slots, values["td_error"])
             # target += tau (online - target); with `target_every` a copy once in that many updates instead.
             target.follow(options.target_tau, options.target_every)
             means.add(values)
-        filled = float(len(self.buffer))
-        return {**means.metrics(), "learning_rate": rate, "replay_size": filled, "seconds_moving": moving}
+        return {
+            **means.metrics(),
+            "learning_rate": learning_rate,
+            "replay_size": float(len(self.buffer)),
+            "seconds_moving": seconds_moving,
+        }
 
     def examples(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs of a sample, under random symmetries."""
         environment, symmetry = self.setup.environment, self._symmetry
-        observations, following = (observed(environment, rows) for rows in (sample.observations, sample.following))
-        actions, allowed = sample.actions, sample.action_masks  # masks of s_t+n
-        if allowed is None:
-            allowed = np.ones((len(actions), self.setup.network.actions), np.int8)
+        observations = observed(environment, sample.observations)  # rebuilt from the game's snapshots
+        next_observations = observed(environment, sample.next_observations)
+        actions, next_masks = sample.actions, sample.next_action_masks
+        if next_masks is None:  # all actions are allowed
+            next_masks = np.ones((len(actions), self.setup.network.actions), np.int8)
         if symmetry is not None:
             forms = symmetry.draw(key, len(actions))
-            observations, following = (symmetry.planes(planes, forms) for planes in (observations, following))
-            actions, allowed = symmetry.actions(actions, forms), symmetry.allowed(allowed, forms)
+            observations = symmetry.planes(observations, forms)
+            next_observations = symmetry.planes(next_observations, forms)
+            actions, next_masks = symmetry.actions(actions, forms), symmetry.allowed(next_masks, forms)
         return {
             "observations": observations,
             "actions": actions.astype(np.int32),
-            "returns": sample.returns,
+            "n_step_rewards": sample.n_step_rewards,
             "discounts": sample.discounts,
-            "following": following,
-            "action_masks": allowed,
-            "importance": self.buffer.importance_weights(sample.probabilities, beta),
+            "next_observations": next_observations,
+            "next_action_masks": next_masks,
+            "importance_weights": self.buffer.importance_weights(sample.probabilities, beta),
         }
+
+    def receive(
+        self, transitions: Transitions, before: EnvStates | None, frames: int, seeds: NDArray[np.uint64] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Add what was played, the last of `frames`, to the replay buffer; return the record to fill it from again.
+
+        `before` are the environments' states where segments began; `seeds` [E] those of whole episodes, if known.
+        """
+        options = self.options
+        self.buffer.gamma = hp.value_at(options.gamma_points, frames) if options.gamma_points else options.gamma
+        record = self.buffer.add(transitions, before, None if self.setup.environment.game is None else seeds)
+        if len(self.buffer) >= options.learning_starts:
+            self._owed += len(transitions)
+        return {**record, **self.buffer.gamma_record()} if options.gamma_points else record
+
+    # Checkpoints ------------------------------------------------------------------------------------------------------
 
     def growth(self) -> int:
         """Return the bytes of the replay buffer that are not filled yet."""
@@ -233,5 +265,5 @@ class DQN(GradientMethod):
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return DQN."""
+    """Return the loop that plays and learns, with DQN as its method."""
     return GradientAlgorithm(options, setup, DQN(options, setup), options.envs, options.horizon)

@@ -9,7 +9,7 @@ child; selection decides whether it becomes a parent. The learner plays some epi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,18 +20,20 @@ from pydantic import Field, model_validator
 from evo.algorithms import dqn
 from evo.evolution.population import (
     LARGEST_POPULATION,
+    AliveBonus,
+    AliveSteps,
     Evaluated,
     Offspring,
-    PopulationOptions,
     Sigma,
     SigmaSpread,
+    candidates_of_task,
     mean_returns,
     spread,
     tasks_of,
 )
-from evo.learning import hyperparameters as hp
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
 from evo.learning.gradient_algorithm import MethodLearner
+from evo.learning.hyperparameters import check_q_learning
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -51,13 +53,10 @@ LEARNER = "learner_"  # prefix of the learner's arrays in a state
 EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes
 
 
-class Options(PopulationOptions):
-    """The [erl] section; from `learning_rate` on, its learner's, as in [dqn]."""
+class Options(dqn.ReplayOptions):
+    """The [erl] section, with the options of its learner."""
 
-    learns: ClassVar[bool] = True
-    replays: ClassVar[bool] = True
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "episodes"  # whole ones are shared
-    in_probe: ClassVar[Mapping[str, Any]] = dqn.Options.in_probe
 
     population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
@@ -65,6 +64,8 @@ class Options(PopulationOptions):
     elites: int = Field(
         8, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
     )
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
     sigma: Sigma = 0.05
     sigma_spread: SigmaSpread = 0.7
     shared: int = Field(
@@ -80,31 +81,9 @@ class Options(PopulationOptions):
     sync_every: int = Field(
         1, ge=0, description="generations between two entries of the learner's network into the population; 0 = never"
     )
-    learning_rate: hp.LearningRate = 5e-4
-    learning_rate_final: hp.LearningRateFinal = 5e-5
-    learning_rate_frames: hp.LearningRateFrames = 0
-    max_gradient_norm: hp.MaxGradientNorm = 10.0
-    gamma: hp.Gamma = 0.99
-    epsilon: hp.Epsilon = hp.EPSILON
-    huber_delta: hp.HuberDelta = 1.0
-    symmetry: hp.BoardSymmetry = False
-    gamma_points: hp.GammaPoints = Field(default_factory=list)
-    replay_size: hp.ReplaySize = 500_000
-    learning_starts: hp.LearningStarts = 20_000
-    frames_per_update: hp.FramesPerUpdate = 64
-    batch_size: hp.BatchSize = 512
-    n_step: hp.NSteps = 3
-    double: hp.Double = True
-    target_tau: hp.TargetTau = 0.005
-    target_every: hp.TargetEvery = 0
-    prioritized: hp.Prioritized = True
-    priority_exponent: hp.PriorityExponent = 0.6
-    importance_exponent: hp.ImportanceExponent = 0.4
-    importance_exponent_frames: hp.ImportanceExponentFrames = 5_000_000
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        hp.check_replay(self.replay_size, self.learning_starts, self.target_every, self.target_tau)
         if self.parents > self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         if self.elites > self.parents:
@@ -117,9 +96,21 @@ class Options(PopulationOptions):
             raise ValueError("shared: 0, and explore_episodes: 0 leave nothing to learn from")
         return self
 
+    def candidates(self) -> int:
+        """Return the size of the population."""
+        return self.population
+
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation."""
+        return self.episodes
+
+    def candidates_per_task(self, flops: int) -> int:
+        """Return how many candidates one task holds."""
+        return candidates_of_task(flops)
+
     def extra_outputs(self, environment: Any) -> int:
         """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_q_learning`."""
-        hp.check_q_learning(environment, self.symmetry)
+        check_q_learning(environment, self.symmetry)
         return 0
 
     def learner_options(self) -> dqn.Options:
@@ -195,7 +186,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         transitions = joined_transitions([result for _, result in shared])
         self._frames += len(transitions)
         seeds = [task.play.seeds for task, _ in shared if isinstance(task.play, Episodes)]
-        return self._method.receive_episodes(transitions, np.concatenate(seeds), self._frames)
+        return self._method.receive(transitions, None, self._frames, np.concatenate(seeds))
 
     def _entered(self, source: WeightSource, outcome: Evaluated, chosen: NDArray[np.int64]) -> Metrics:
         """Return the learner's mean return among the candidates, and whether it was selected; NaN where it is none."""

@@ -22,16 +22,10 @@ from pydantic import Field, model_validator
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.actor_critic import (
-    ActorCritic,
-    explained_variance,
-    extra_outputs_of,
-    last_values,
-    policy_and_value,
-    standardised,
-)
-from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientOptions, Stopped
+from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, policy_and_value
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import PolicyLoss, UpdateMeans
+from evo.learning.returns import explained_variance, generalised_advantages, standardised
 from evo.records import Metrics
 from evo.setup import Setup
 
@@ -39,26 +33,20 @@ if TYPE_CHECKING:
     from evo.learning.learner import Learner, Rows
 
 
-class Options(GradientOptions):
-    """The [ppo] section; `GradientOptions` has learning_rate 1e-3, its schedule, and max_gradient_norm 0.5."""
+class Options(ActorCriticOptions):
+    """The [ppo] section.
+
+    `ActorCriticOptions` has learning_rate 1e-3, gamma 0.99, entropy_coefficient 0.01, and the schedules of the three;
+    value_coefficient 0.5 and max_gradient_norm 0.5.
+    """
 
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
-    gamma: hp.GammaInitial = 0.99
-    gamma_final: hp.GammaFinal = 0.99
-    gamma_frames: hp.GammaFrames = 0  # 0: gamma is constant, and gamma_final unused
-    gamma_points: hp.GammaPoints = Field(default_factory=list)  # where set, in place of the three above
-    entropy_coefficient: hp.EntropyCoefficient = 0.01
-    entropy_coefficient_final: hp.EntropyCoefficientFinal = 0.0005
-    entropy_coefficient_frames: hp.EntropyCoefficientFrames = 0  # 0: constant
-    value_coefficient: hp.ValueCoefficient = 0.5
-    normalise_advantages: hp.NormaliseAdvantages = True
-    normalise_observations: hp.NormaliseObservations = False
-    normalise_rewards: hp.NormaliseRewards = False
-    gae_lambda: hp.GaeLambda = 0.95
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
+    normalise_advantages: NormaliseAdvantages = True
     clip_range: float = Field(0.2, gt=0, le=10, description="clip range epsilon of the probability ratio")
     value_clip_range: float = Field(0.0, ge=0, description="clip range of the value function; 0 = no clipping")
-    epochs: hp.Epochs = 3
+    epochs: int = Field(3, ge=1, le=1000, description="passes over the transitions of a generation")
     minibatches: int = Field(8, ge=1, le=65536, description="minibatches per epoch")
     target_kl: float = Field(
         0.0, ge=0, description="stop a generation's updates above this approximate KL divergence; 0 = never"
@@ -70,29 +58,6 @@ class Options(GradientOptions):
             transitions = self.envs * self.horizon
             raise ValueError(f"minibatches: {self.minibatches}, more than {transitions} transitions (envs * horizon)")
         return self
-
-    def gamma_at(self, frames: int) -> float:
-        """Return the discount factor after `frames`."""
-        return hp.annealed(
-            initial=self.gamma,
-            final=self.gamma_final,
-            over=self.gamma_frames,
-            frames=frames,
-            points=self.gamma_points,
-        )
-
-    def entropy_coefficient_at(self, frames: int) -> float:
-        """Return the weight of the entropy bonus after `frames`."""
-        return hp.annealed(
-            initial=self.entropy_coefficient,
-            final=self.entropy_coefficient_final,
-            over=self.entropy_coefficient_frames,
-            frames=frames,
-        )
-
-    def extra_outputs(self, environment: Any) -> int:
-        """Return the outputs of the network besides the policy's: the value, and deviations of continuous actions."""
-        return extra_outputs_of(environment)
 
 
 @dataclass(frozen=True)
@@ -145,26 +110,20 @@ class PPO(ActorCritic):
     """Advantages of a rollout, then epochs of minibatch updates."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(
-            setup,
-            normalise_observations=options.normalise_observations,
-            normalise_rewards=options.normalise_rewards,
-            gamma=options.gamma,
-            envs=options.envs,
-        )
+        super().__init__(options, setup, options.envs)
         self.options = options
 
     def loss(self) -> PPOLoss:
         """Return the clipped loss."""
         return PPOLoss(self.setup.network.actions, self.setup.environment.continuous)
 
-    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(
+        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
+    ) -> Metrics:
         """Make the updates of every epoch from one rollout; return their means as metrics.
 
         `frames` were played, those of `played` included. Schedules are evaluated at the frame where these began.
         """
-        from evo.learning.returns import generalised_advantages
-
         assert played is not None  # None only for methods that learn from a replay buffer
         options = self.options
         began = clock.wall()
@@ -184,7 +143,7 @@ class PPO(ActorCritic):
             self.rewards(played),
             transitions.ends,
             values,
-            next_values=last_values(transitions),
+            next_values=transitions.next_outputs[:, -1],  # [N] the value is the network's last output
             gamma=options.gamma_at(start),
             gae_lambda=options.gae_lambda,
         )
@@ -203,9 +162,9 @@ class PPO(ActorCritic):
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
-        for _, found in learner.updates_on(self.minibatches(number, len(transitions)), learning_rate, settings):
+        for _, found in learner.updates_on(self.minibatches(generation, len(transitions)), learning_rate, settings):
             means.add(found)
-            if stopped():  # the run ends while this learns in the background
+            if should_stop():  # the run ends while this learns in the background
                 break
             if 0 < options.target_kl < float(found["approx_kl"].mean(dtype=np.float64)):
                 break
@@ -216,13 +175,13 @@ class PPO(ActorCritic):
             "seconds_moving": seconds_moving,
         }
 
-    def minibatches(self, number: int, count: int) -> Iterator[Rows]:
+    def minibatches(self, generation: int, count: int) -> Iterator[Rows]:
         """Yield the row numbers of every epoch's shuffled minibatches, whose sizes differ by one at most."""
         from evo.randomness.philox_compiled import minibatches as shuffled_minibatches
 
         parts = min(self.options.minibatches, count)  # whole episodes may have fewer transitions than minibatches
         for epoch in range(self.options.epochs):
-            yield from shuffled_minibatches(self.setup.seed, number, epoch, count, parts)
+            yield from shuffled_minibatches(self.setup.seed, generation, epoch, count, parts)
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, GradientOptions, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Metrics, Transitions
 from evo.setup import Setup
@@ -25,22 +26,30 @@ if TYPE_CHECKING:
     from evo.learning.learner import Learner
 
 
-class Options(GradientOptions):
+class Options(AlgorithmOptions):
     """The [pqn] section."""
 
-    learning_rate: hp.LearningRate = 5e-4
-    max_gradient_norm: hp.MaxGradientNorm = 10.0
+    learns: ClassVar[bool] = True
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
+
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
-    gamma: hp.Gamma = 0.99
+    episodes: hp.Episodes = 32
+    envs_per_task: hp.EnvsPerTask = 64
+    asynchronous: hp.Asynchronous = False
+    learning_rate: hp.LearningRate = 5e-4
+    learning_rate_final: hp.LearningRateFinal = 5e-5
+    learning_rate_frames: hp.LearningRateFrames = 0
+    max_gradient_norm: hp.MaxGradientNorm = 10.0
+    gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
+    gamma_final: hp.GammaFinal = 0.99
+    gamma_frames: hp.GammaFrames = 0
     epsilon: hp.Epsilon = hp.EPSILON
     huber_delta: hp.HuberDelta = 1.0
     symmetry: hp.BoardSymmetry = False
     dueling: hp.Dueling = True
-    gamma_final: hp.GammaFinal = 0.99
-    gamma_frames: hp.GammaFrames = 0
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
-    epochs: hp.Epochs = 2
+    epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
 
     @model_serializer(mode="wrap")
@@ -110,14 +119,19 @@ class PQN(GradientMethod):
         gamma = hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
         return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
-    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(
+        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
+    ) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.philox_compiled import minibatches
 
         assert played is not None
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
         options, seed, count = self.options, self.setup.seed, len(transitions)
-        rate, means = options.learning_rate_at(frames), UpdateMeans("loss", "q_value")
+        rate, means = (
+            hp.annealed(options.learning_rate, options.learning_rate_final, options.learning_rate_frames, frames),
+            UpdateMeans("loss", "q_value"),
+        )
         targets = self.targets(transitions, frames)
         began, actions, symmetry = clock.wall(), np.asarray(transitions.actions, np.int8), self._symmetry
         steps, threads = transitions.observations, self.setup.learner_threads
@@ -130,12 +144,12 @@ class PQN(GradientMethod):
         for epoch in range(options.epochs):
             began = clock.wall()
             if symmetry is not None:
-                forms = symmetry.draw(stream(seed, Purpose.MIRROR, number, epoch), count)
+                forms = symmetry.draw(stream(seed, Purpose.MIRROR, generation, epoch), count)
                 turned, moves = symmetry.planes(planes, forms), symmetry.actions(actions, forms)
                 learner.load({"observations": turned, "actions": moves.astype(np.int32), "targets": targets})
             moving += clock.wall() - began
-            for rows in minibatches(seed, number, epoch, count, min(options.minibatches, count)):
-                if stopped():
+            for rows in minibatches(seed, generation, epoch, count, min(options.minibatches, count)):
+                if should_stop():
                     break
                 means.add(learner.update(rows, rate, {}))
         return {**means.metrics(), "learning_rate": rate, "seconds_moving": moving}

@@ -1,32 +1,88 @@
 """The actor-critic that PPO, A2C and REINFORCE have in common: a policy and a value from one network.
 
 The policy is a softmax of the logits (`scores`), or a normal distribution for continuous actions; the last output of
-the network is the value. Each algorithm has its own advantages, loss and updates.
+the network is the value. Each algorithm has its own advantages; PPO has its own loss and updates too.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from evo.learning.gradient_algorithm import Collected, GradientMethod
-from evo.learning.learner import Learner, PolicyLoss, Snapshots
-from evo.records import ActionRule, Arrays, Transitions
+from evo import clock
+from evo.learning import hyperparameters as hp
+from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
+from evo.learning.learner import Learner, PolicyLoss, Snapshots, UpdateMeans
+from evo.learning.returns import explained_variance, standardised
+from evo.options import AlgorithmOptions
+from evo.records import ActionRule, Arrays, Metrics, Transitions
 from evo.setup import Setup
 
 POLICY_INIT_SCALE = np.float32(0.01)  # of the initial policy head: all actions start about equally likely
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
 HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
+NormaliseAdvantages = Annotated[
+    bool, Field(description="normalise a generation's advantages to mean 0, standard deviation 1")
+]
 
-def extra_outputs_of(environment: Any) -> int:
-    """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
-    return 1 + (environment.actions if environment.continuous else 0)
+
+class ActorCriticOptions(AlgorithmOptions):
+    """Options of every actor-critic."""
+
+    learns: ClassVar[bool] = True
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
+
+    learning_rate: hp.LearningRate = 1e-3
+    learning_rate_final: hp.LearningRateFinal = 5e-5
+    learning_rate_frames: hp.LearningRateFrames = 0  # 0: the learning rate is constant, and learning_rate_final unused
+    max_gradient_norm: hp.MaxGradientNorm = 0.5
+    episodes: hp.Episodes = 32
+    envs_per_task: hp.EnvsPerTask = 64
+    asynchronous: hp.Asynchronous = False
+    gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
+    gamma_final: hp.GammaFinal = 0.99
+    gamma_frames: hp.GammaFrames = 0  # 0: gamma is constant, and gamma_final unused
+    gamma_points: hp.GammaPoints = Field(default_factory=list)  # where set, in place of the three above
+    entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
+    entropy_coefficient_final: float = Field(
+        0.0005, ge=0, le=10, description="final weight of the entropy bonus, where it is annealed"
+    )
+    entropy_coefficient_frames: int = Field(
+        0, ge=0, description="frames over which the entropy coefficient is annealed; 0 = constant"
+    )
+    value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value loss")
+    normalise_advantages: NormaliseAdvantages = False
+    normalise_observations: bool = Field(
+        False, description="normalise observations by their running mean and standard deviation; not for a CNN"
+    )
+    normalise_rewards: bool = Field(
+        False, description="divide rewards by the running standard deviation of discounted returns"
+    )
+
+    def learning_rate_at(self, frames: int) -> float:
+        """Return the learning rate after `frames`."""
+        return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+
+    def gamma_at(self, frames: int) -> float:
+        """Return the discount factor after `frames`."""
+        return hp.annealed(self.gamma, self.gamma_final, self.gamma_frames, frames, self.gamma_points)
+
+    def entropy_coefficient_at(self, frames: int) -> float:
+        """Return the weight of the entropy bonus after `frames`."""
+        initial, final = self.entropy_coefficient, self.entropy_coefficient_final
+        return hp.annealed(initial, final, self.entropy_coefficient_frames, frames)
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
+        return 1 + (environment.actions if environment.continuous else 0)
 
 
 def policy_and_value(loss: PolicyLoss, outputs: Any, batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -80,16 +136,14 @@ class ActorCritic(GradientMethod):
 
     heads: ClassVar[str] = "policy"
 
-    def __init__(
-        self, setup: Setup, normalise_observations: bool, normalise_rewards: bool, gamma: float, envs: int = 1
-    ) -> None:
-        """Prepare; ConfigurationError where observations cannot be normalised for this network."""
+    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int) -> None:
+        """Prepare for `envs` environments; ConfigurationError where observations of this network have no normaliser."""
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
         self.setup = setup
         envs = 1 if setup.environment.game is None else envs  # whole episodes are those of one
-        self._observations = ObservationNormaliser(setup.network) if normalise_observations else None
-        self._rewards = RewardNormaliser(gamma, envs) if normalise_rewards else None
+        self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
+        self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
         self._warm_start = setup.start is not None  # from another run's weights
 
     def action_rule(self, frames: int) -> ActionRule:
@@ -177,18 +231,50 @@ class ActorCritic(GradientMethod):
                 self._rewards.restore_sums(state)
 
 
-def last_values(transitions: Transitions) -> NDArray[np.float32]:
-    """Return the values of `Transitions.next_observations`, from which a segment's end is bootstrapped.  # [N]"""
-    return np.ascontiguousarray(transitions.next_outputs[:, -1])
+class PolicyGradient(ActorCritic):
+    """An actor-critic that makes one update a generation, from all of its transitions: A2C and REINFORCE."""
 
+    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int = 1, has_critic: bool = True) -> None:
+        super().__init__(options, setup, envs)
+        self._options, self._has_critic = options, has_critic
 
-def standardised(advantages: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return advantages of mean 0 and standard deviation 1.  # [M]"""
-    mean, deviation = advantages.mean(dtype=np.float64), advantages.std(dtype=np.float64)
-    return np.asarray((advantages - mean) / (deviation + 1e-8), np.float32)
+    def loss(self) -> PolicyGradientLoss:
+        """Return the loss."""
+        return PolicyGradientLoss(self.setup.network.actions, self.setup.environment.continuous)
 
+    @abstractmethod
+    def advantages(
+        self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
+    ) -> NDArray[np.float32]:
+        """Return the advantages of the actions that were taken; `values` are of the observations.  # all [M]"""
 
-def explained_variance(values: NDArray[np.float32], returns: NDArray[np.float32]) -> float:
-    """Return 1 - var(returns - values) / var(returns); NaN where all returns are equal.  # both [M]"""
-    spread = float(returns.var(dtype=np.float64))
-    return 1.0 - float((returns - values).var(dtype=np.float64)) / spread if spread > 0 else float("nan")
+    def learn(
+        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
+    ) -> Metrics:
+        """Make one update from all transitions; schedules are evaluated at the frame where these began."""
+        assert played is not None  # None only for methods that learn from a replay buffer
+        options, transitions, began = self._options, played.transitions, clock.wall()
+        start = frames - len(transitions)
+        observations = self.inputs(learner, played, start)
+        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
+        values = acted["values"]  # [M] V(s_t)
+        advantages = self.advantages(transitions, self.rewards(played), values, options.gamma_at(start))
+        returns = advantages + values
+        if options.normalise_advantages:
+            advantages = standardised(advantages)
+        learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
+        seconds_moving = clock.wall() - began
+
+        learning_rate = options.learning_rate_at(start)
+        settings = {
+            "entropy_coefficient": options.entropy_coefficient_at(start),
+            "value_coefficient": options.value_coefficient if self._has_critic else 0.0,
+        }
+        means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
+        means.add(learner.update(np.arange(len(transitions), dtype=np.int32), learning_rate, settings))
+        return {
+            **means.metrics(),
+            "explained_variance": explained_variance(values, returns),
+            "learning_rate": learning_rate,
+            "seconds_moving": seconds_moving,
+        }

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
-from evo.learning import hyperparameters as hp
-from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Algorithm, Arrays, EnvStates, Finalists, Generation, Metrics, Request, Transitions
 from evo.setup import Setup
 
@@ -31,32 +28,7 @@ LAG = (
 )
 WHOLE = "no effect of {}: this environment has no compiled game, so whole episodes are played; set {}.episodes"
 
-Stopped = Callable[[], bool]
-
-
-class GradientOptions(AlgorithmOptions):
-    """Options of every method that learns by gradients from what its own network has played."""
-
-    learns: ClassVar[bool] = True
-    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
-
-    learning_rate: hp.LearningRate = 1e-3
-    learning_rate_final: hp.LearningRateFinal = 5e-5
-    learning_rate_frames: hp.LearningRateFrames = 0
-    max_gradient_norm: hp.MaxGradientNorm = 0.5
-    episodes: int = Field(
-        32,
-        ge=1,
-        le=65536,
-        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
-        "compiled game",
-    )
-    envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
-    asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
-
-    def learning_rate_at(self, frames: int) -> float:
-        """Return the learning rate after `frames`."""
-        return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+ShouldStop = Callable[[], bool]
 
 
 class Collected(NamedTuple):
@@ -69,9 +41,9 @@ class Collected(NamedTuple):
 class GradientMethod(Protocol):
     """What one method adds: how it acts, its loss and its updates. Subclass it to inherit the defaults."""
 
-    heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
-    replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
-    passes: int = 1  # forward passes of an example: one of every network and observation that the loss asks
+    heads: ClassVar[str]  # what the network's outputs are, "policy" or "q"; a fork continues a state of the same only
+    replays: ClassVar[bool] = False  # it learns from a replay buffer of its own, and `learn` is given no transitions
+    passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
 
     def loss(self) -> PolicyLoss | ActionValueLoss:
         """Return the loss."""
@@ -79,8 +51,10 @@ class GradientMethod(Protocol):
     def action_rule(self, frames: int) -> ActionRule:
         """Return how actions are chosen in training, after `frames`."""
 
-    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
-        """Make a generation's updates, until `stopped`; `frames` were played, those of `played` included.
+    def learn(
+        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
+    ) -> Metrics:
+        """Make a generation's updates, unless `should_stop`; `frames` were played, those of `played` included.
 
         `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
         "examples", those of all updates.
@@ -150,10 +124,10 @@ class MethodLearner:
         """Return the network that plays.  # [1, P]"""
         return self.method.published(self.learner.weights())[np.newaxis]
 
-    def learn(self, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make a generation's updates by the method; return its metrics with passes and "seconds_learning"."""
         began = clock.wall()
-        learned = self.method.learn(self.learner, played, number, frames, stopped)
+        learned = self.method.learn(self.learner, played, generation, frames, should_stop)
         seconds, examples = clock.wall() - began, learned.pop("examples")
         passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
         return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
@@ -189,10 +163,11 @@ class MethodLearner:
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
-    def __init__(
-        self, options: GradientOptions, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0
-    ) -> None:
-        """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game."""
+    def __init__(self, options: Any, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0) -> None:
+        """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game.
+
+        Of the algorithm's options are read: max_gradient_norm, episodes, envs_per_task, asynchronous.
+        """
         self.options, self.setup, self.method = options, setup, method
         self._trained = MethodLearner(setup, method, options.max_gradient_norm)
         envs = 0 if setup.environment.game is None else envs
@@ -242,11 +217,11 @@ class GradientAlgorithm(Algorithm):
         """Begin to learn while a generation is played, where that is asked for and there is something to learn from."""
         if not self.options.asynchronous or (self._pending is None and not self.method.replays):
             return None
-        return Background(lambda stopped: self._learn(self._pending, number, stopped))
+        return Background(lambda should_stop: self._learn(self._pending, number, should_stop))
 
-    def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
+    def _learn(self, transitions: Transitions | None, number: int, should_stop: ShouldStop) -> Metrics:
         played = None if transitions is None else Collected(transitions, number - self.options.asynchronous)
-        return self._trained.learn(played, number, self._frames, stopped)
+        return self._trained.learn(played, number, self._frames, should_stop)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""
@@ -297,7 +272,7 @@ class GradientAlgorithm(Algorithm):
 class Background:
     """Learning in a thread of its own while a generation is played."""
 
-    def __init__(self, work: Callable[[Stopped], Metrics]) -> None:
+    def __init__(self, work: Callable[[ShouldStop], Metrics]) -> None:
         """Begin; `work` takes a function that says whether to stop."""
         self._work, self._stop, self._seconds = work, threading.Event(), 0.0
         self._metrics: Metrics = {}

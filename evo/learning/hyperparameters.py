@@ -47,7 +47,6 @@ def _checked(points: Points) -> Points:
     return points
 
 
-# Updates, and what they learn from
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
 LearningRateFinal = Annotated[float, Field(gt=0, le=1, description="final learning rate of Adam, where it is annealed")]
 LearningRateFrames = Annotated[
@@ -56,12 +55,17 @@ LearningRateFrames = Annotated[
 MaxGradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")]
 Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
-Epochs = Annotated[int, Field(ge=1, le=1000, description="passes over the transitions of a generation")]
-GaeLambda = Annotated[float, Field(ge=0, le=1, description="lambda of generalised advantage estimation")]
-
-# Discount factor
-Gamma = Annotated[float, Field(ge=0, le=1, description="discount factor")]
-GammaInitial = Annotated[float, Field(ge=0, le=1, description="initial discount factor")]
+Episodes = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=65536,
+        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
+        "compiled game",
+    ),
+]
+EnvsPerTask = Annotated[int, Field(ge=1, le=65536, description="environments (or whole episodes) per task")]
+Asynchronous = Annotated[bool, Field(description="learn while the next generation is played (policy lag of one)")]
 GammaFinal = Annotated[float, Field(ge=0, le=1, description="final discount factor, where it is annealed")]
 GammaFrames = Annotated[int, Field(ge=0, description="frames over which gamma is annealed; 0 = constant")]
 GammaPoints = Annotated[
@@ -74,56 +78,16 @@ GammaPoints = Annotated[
     ),
 ]
 
-# Policy gradients
-EntropyCoefficient = Annotated[float, Field(ge=0, le=10, description="initial weight of the entropy bonus")]
-EntropyCoefficientFinal = Annotated[
-    float, Field(ge=0, le=10, description="final weight of the entropy bonus, where it is annealed")
-]
-EntropyCoefficientFrames = Annotated[
-    int, Field(ge=0, description="frames over which the entropy coefficient is annealed; 0 = constant")
-]
-ValueCoefficient = Annotated[float, Field(ge=0, le=100, description="weight of the value loss")]
-NormaliseAdvantages = Annotated[
-    bool, Field(description="normalise a generation's advantages to mean 0, standard deviation 1")
-]
-NormaliseObservations = Annotated[
-    bool, Field(description="normalise observations by their running mean and standard deviation; not for a CNN")
-]
-NormaliseRewards = Annotated[
-    bool, Field(description="divide rewards by the running standard deviation of discounted returns")
-]
-
 # Q-learning
 Epsilon = Annotated[
     Points,
     AfterValidator(_checked),
     Field(description="probability of a random action: points [frames, epsilon], interpolated linearly"),
 ]
+EPSILON = [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]]  # default schedule
 HuberDelta = Annotated[float, Field(ge=0, description="TD error above which the loss is linear; 0 = squared loss")]
 BoardSymmetry = Annotated[bool, Field(description="augment transitions by random symmetries of the board")]
 Dueling = Annotated[bool, Field(description="dueling network: Q = V + A - mean(A); adds an output")]
-ReplaySize = Annotated[int, Field(ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")]
-LearningStarts = Annotated[int, Field(ge=1, description="transitions in the replay buffer before the first update")]
-FramesPerUpdate = Annotated[int, Field(ge=1, description="frames played per update")]
-BatchSize = Annotated[int, Field(ge=1, le=1 << 20, description="transitions per update")]
-NSteps = Annotated[int, Field(ge=1, le=1000, description="steps of n-step returns")]
-Double = Annotated[
-    bool,
-    Field(description="double Q-learning: the online network chooses the action that the target network values"),
-]
-TargetTau = Annotated[
-    float, Field(ge=0, le=1, description="soft update coefficient (Polyak) of the target network; 0 = never")
-]
-TargetEvery = Annotated[
-    int, Field(ge=0, description="updates between copies to the target network; 0 = soft updates by target_tau")
-]
-Prioritized = Annotated[bool, Field(description="prioritised replay, by TD error; false = uniform")]
-PriorityExponent = Annotated[float, Field(gt=0, le=2, description="exponent alpha of priorities")]
-ImportanceExponent = Annotated[float, Field(ge=0, le=1, description="initial importance-sampling exponent beta")]
-ImportanceExponentFrames = Annotated[
-    int, Field(ge=0, description="frames over which beta is annealed to 1; 0 = constant")
-]
-EPSILON = [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]]  # default schedule of Q-learning
 
 
 def check_q_learning(environment: Any, symmetry: bool) -> None:
@@ -135,11 +99,3 @@ def check_q_learning(environment: Any, symmetry: bool) -> None:
         )
     if symmetry and not environment.symmetry:
         raise ConfigurationError("symmetry: this environment declares no symmetry; use symmetry = false")
-
-
-def check_replay(replay_size: int, learning_starts: int, target_every: int, target_tau: float) -> None:
-    """Raise ValueError where options of Q-learning from a replay buffer leave nothing to learn from, or towards."""
-    if learning_starts > replay_size:
-        raise ValueError(f"learning_starts: {learning_starts} of a replay_size of {replay_size}")
-    if not target_every and not target_tau:
-        raise ValueError("target_tau: 0 never changes the target; give it, or target_every")

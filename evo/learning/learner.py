@@ -56,9 +56,9 @@ class PolicyLoss(ABC):
 class ActionValueLoss(ABC):
     """The loss of Q-learning: stated in TensorFlow by its algorithm, with its derivatives by `exact.losses`.
 
-    A batch has "actions" and "targets" [B]. One that bootstraps has, in place of "targets", "returns", "discounts" and
-    "importance" [B], "following" [B, ...] and "action_masks" [B, A]; the learner adds "own_following" and
-    "target_following" [B, O], the outputs of its network and of its target network for the observations that follow.
+    A batch has "actions" and "targets" [B]. One that bootstraps has, in place of "targets", "n_step_rewards",
+    "discounts" and "importance_weights" [B], "next_observations" [B, ...] and "next_action_masks" [B, A]; the learner
+    adds "next_online_outputs" and "next_target_outputs" [B, O], those of its network and of its target network.
     """
 
     bootstraps: ClassVar[bool] = False  # from a target network, which its learner has then

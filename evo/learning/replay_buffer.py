@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import powers
 from evo.errors import DataError
-from evo.learning.collecting import envs_from_arrays
-from evo.learning.returns import following_rows, n_step
+from evo.learning.collecting import envs_from_arrays, envs_to_arrays
+from evo.learning.returns import n_step, rows_after
 from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
 from evo.rollouts.segments import replay_episodes, replay_segment
@@ -44,10 +44,10 @@ class Sample(NamedTuple):
     probabilities: NDArray[np.float64]  # [B] of being drawn
     observations: NDArray[np.generic]  # [B, ...]
     actions: NDArray[np.int8]  # [B]
-    returns: NDArray[np.float32]  # [B]
-    discounts: NDArray[np.float32]  # [B]
-    following: NDArray[np.generic]  # [B, ...]
-    action_masks: NDArray[np.int8] | None  # [B, A] of the observations that follow
+    n_step_rewards: NDArray[np.float32]  # [B] discounted sums
+    discounts: NDArray[np.float32]  # [B] of the value n steps later; 0 where the episode terminated
+    next_observations: NDArray[np.generic]  # [B, ...] n steps later
+    next_action_masks: NDArray[np.int8] | None = None  # [B, A] n steps later
 
 
 @njit(cache=True, error_model="numpy")
@@ -130,24 +130,38 @@ class ReplayBuffer:
         """Return the bytes of memory that are not written yet, and so not used yet; 0 before the first transition."""
         return sum(rows.nbytes for rows in self._rows.values()) * (self.capacity - len(self)) // self.capacity
 
-    def add(self, transitions: Transitions) -> None:
-        """Add transitions in order, at the highest priority so far; they overwrite the oldest."""
+    def add(
+        self, transitions: Transitions, before: EnvStates | None = None, seeds: NDArray[np.uint64] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Add transitions in order, at the highest priority so far; they overwrite the oldest. Return their record.
+
+        `before` are the environments' states where segments began, `seeds` those of a compiled game's whole episodes;
+        with neither, the record has the transitions themselves.
+        """
+        record = {} if before is None or self.written else envs_to_arrays(before, BEGIN)
         self._write(transitions)
         if self.priority_exponent:
             slots = np.arange(max(self.written - len(transitions), self.written - self.capacity), self.written)
             set_priorities(self._tree, slots % self.capacity, np.full(len(slots), self._highest, np.int64))
+        if before is not None:
+            return {**record, "actions": transitions.actions.reshape(len(before), -1)}
+        if seeds is not None:
+            last = np.flatnonzero(transitions.ends != GOES_ON)
+            lengths = np.diff(last, prepend=-1).astype(np.int32)
+            return {"actions": transitions.actions, EPISODE_SEEDS: seeds, EPISODE_LENGTHS: lengths}
+        return {name: array for name in RECORDED if (array := vars(transitions)[name]) is not None}
 
     def _write(self, transitions: Transitions) -> None:
         """Write transitions without their priorities."""
         targets = n_step(transitions.rewards, transitions.ends, self.n, self.gamma)
-        following, allowed = following_rows(transitions, targets.following)
+        next_observations, next_masks = rows_after(transitions, targets.next_rows)
         new = {
             "observations": transitions.observations,
             "actions": transitions.actions,
-            "returns": targets.returns,
+            "n_step_rewards": targets.rewards,
             "discounts": targets.discounts,
-            "following": following,
-            **({} if allowed is None else {"action_masks": allowed}),
+            "next_observations": next_observations,
+            **({} if next_masks is None else {"next_action_masks": next_masks}),
         }
         if not self._rows:
             self._rows = {name: np.zeros((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in new.items()}
@@ -166,7 +180,7 @@ class ReplayBuffer:
         else:
             draw_uniformly(len(self), np.uint64(key), slots)
             probabilities = np.full(batch_size, 1.0 / len(self))
-        rows: dict[str, Any] = {"action_masks": None, **{name: values[slots] for name, values in self._rows.items()}}
+        rows: dict[str, Any] = {name: values[slots] for name, values in self._rows.items()}
         return Sample(slots=slots, probabilities=probabilities, **rows)
 
     def importance_weights(self, probabilities: NDArray[np.float64], exponent: float) -> NDArray[np.float32]:
@@ -182,6 +196,10 @@ class ReplayBuffer:
         values = np.clip(priorities, 1, LARGEST).astype(np.int64)
         set_priorities(self._tree, slots, values)
         self._highest = max(self._highest, int(values.max()))
+
+    def gamma_record(self) -> dict[str, NDArray[Any]]:
+        """Return the record of a discount that changes."""
+        return {GAMMA: np.array([self.gamma])}
 
     def clear(self) -> None:
         """Empty the buffer."""
@@ -232,20 +250,6 @@ class ReplayBuffer:
                 self._write(transitions)
         if self.written != written:
             raise DataError(f"records of {self.written} transitions, where the state has {written}")
-
-
-def record_of(transitions: Transitions, envs: EnvStates | None) -> dict[str, NDArray[Any]]:
-    """Return a generation's record: actions of segments, or (`envs` None) the transitions of whole episodes."""
-    if envs is not None:
-        return {"actions": transitions.actions.reshape(len(envs), -1)}
-    return {name: array for name in RECORDED if (array := vars(transitions)[name]) is not None}
-
-
-def record_of_episodes(transitions: Transitions, seeds: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
-    """Return a generation's record of whole episodes of a compiled game, one a seed [E]: actions, seeds, lengths."""
-    last = np.flatnonzero(transitions.ends != GOES_ON)
-    lengths = np.diff(last, prepend=-1).astype(np.int32)
-    return {"actions": transitions.actions, EPISODE_SEEDS: seeds, EPISODE_LENGTHS: lengths}
 
 
 def _replayed(environment: Any, record: Arrays) -> Transitions:

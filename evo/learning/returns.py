@@ -51,7 +51,7 @@ def generalised_advantages(
     """
     _check(ends, next_values)
     out = np.empty(len(ends), np.float32)
-    _generalised(rewards, ends, values, next_values, gamma, gae_lambda, out)
+    _generalised(rewards, ends, values, np.ascontiguousarray(next_values), gamma, gae_lambda, out)
     return out
 
 
@@ -91,16 +91,28 @@ def leave_one_out(rewards: NDArray[np.float32], ends: NDArray[np.uint8], gamma: 
     return out
 
 
-class NStep(NamedTuple):
-    """n-step targets of M transitions: returns + discounts * (the best value of the observation that follows)."""
+def standardised(advantages: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return advantages of mean 0 and standard deviation 1.  # [M]"""
+    mean, deviation = advantages.mean(dtype=np.float64), advantages.std(dtype=np.float64)
+    return np.asarray((advantages - mean) / (deviation + 1e-8), np.float32)
 
-    returns: NDArray[np.float32]  # [M] discounted rewards of up to n steps
-    discounts: NDArray[np.float32]  # [M] of the value that follows; 0 where the episode terminated
-    following: NDArray[np.int64]  # [M] row of the observation; -1 - i: row i of `Transitions.next_observations`
+
+def explained_variance(values: NDArray[np.float32], returns: NDArray[np.float32]) -> float:
+    """Return 1 - var(returns - values) / var(returns); NaN where all returns are equal.  # both [M]"""
+    spread = float(returns.var(dtype=np.float64))
+    return 1.0 - float((returns - values).var(dtype=np.float64)) / spread if spread > 0 else float("nan")
+
+
+class NStep(NamedTuple):
+    """n-step targets of M transitions: rewards + discounts * (the best value of the observation n steps later)."""
+
+    rewards: NDArray[np.float32]  # [M] discounted sums of up to n
+    discounts: NDArray[np.float32]  # [M] of the value n steps later; 0 where the episode terminated
+    next_rows: NDArray[np.int64]  # [M] of the observation n steps later; -1 - i: row i of `next_observations`
 
 
 @njit(cache=True, error_model="numpy")
-def _n_step(rewards, ends, n, gamma, returns, discounts, following):  # type: ignore[no-untyped-def]
+def _n_step(rewards, ends, n, gamma, sums, discounts, next_rows):  # type: ignore[no-untyped-def]
     count = ends.shape[0]
     after = np.empty(count, np.int64)  # rows of `Transitions.next_observations` before a step's own
     passed = 0
@@ -113,14 +125,14 @@ def _n_step(rewards, ends, n, gamma, returns, discounts, following):  # type: ig
             last += 1
             total += discount * rewards[last]
             discount *= gamma
-        returns[t] = total
+        sums[t] = total
         discounts[t] = 0.0 if ends[last] == TERMINATED else discount
         if ends[last] == GOES_ON:
-            following[t] = last + 1
+            next_rows[t] = last + 1
         elif ends[last] == TERMINATED:
-            following[t] = last  # its value has discount 0, but the row must exist
+            next_rows[t] = last  # its value has discount 0, but the row must exist
         else:
-            following[t] = -1 - after[last]
+            next_rows[t] = -1 - after[last]
 
 
 def n_step(rewards: NDArray[np.float32], ends: NDArray[np.uint8], n: int, gamma: float) -> NStep:
@@ -185,23 +197,23 @@ def best_values(values: NDArray[np.float32], allowed: NDArray[np.int8] | None) -
     return best
 
 
-def following_rows(
-    transitions: Transitions, following: NDArray[np.int64]
+def rows_after(
+    transitions: Transitions, next_rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.generic], NDArray[np.int8] | None]:
-    """Return observations and action masks of the rows that `NStep.following` names.  # [M, ...], [M, A] or None"""
+    """Return observations and action masks of `NStep.next_rows`.  # [M, ...], [M, A] or None"""
+    beyond = next_rows < 0
+
+    def picked(own: Any, after: Any) -> Any:
+        rows = own[np.maximum(next_rows, 0)]
+        if beyond.any():
+            rows[beyond] = after[-1 - next_rows[beyond]]
+        return rows
+
     masks = transitions.action_masks
     return (
-        _picked(transitions.observations, transitions.next_observations, following),
-        None if masks is None else _picked(masks, transitions.next_action_masks, following),
+        picked(transitions.observations, transitions.next_observations),
+        None if masks is None else picked(masks, transitions.next_action_masks),
     )
-
-
-def _picked(own: Any, after: Any, following: NDArray[np.int64]) -> Any:
-    rows = own[np.maximum(following, 0)]
-    beyond = following < 0
-    if beyond.any():
-        rows[beyond] = after[-1 - following[beyond]]
-    return rows
 
 
 def _check(ends: NDArray[np.uint8], next_values: NDArray[np.float32] | None = None) -> None:

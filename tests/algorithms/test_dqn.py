@@ -143,14 +143,14 @@ def test_action_masks_hold_for_acting_and_for_targets() -> None:
         assert transitions.action_masks is not None
         assert transitions.action_masks[np.arange(len(transitions)), transitions.actions].all()
     sample = dqn_of(algorithm).buffer.sample(1, 512)
-    assert sample.action_masks is not None
+    assert sample.next_action_masks is not None
     assert_masks(environment, sample)
-    assert (sample.action_masks == 0).any()
+    assert (sample.next_action_masks == 0).any()
 
 
 def assert_masks(environment: Any, sample: Any) -> None:
     """Compare the masks of a sample with those of its boards."""
-    for row, allowed in zip(sample.following, sample.action_masks, strict=True):
+    for row, allowed in zip(sample.next_observations, sample.next_action_masks, strict=True):
         plain, saved = environment.plain(), environment.game.restored(row[None])
         for mine, theirs in zip((*plain.state, *plain.clock), (*saved.state, *saved.clock), strict=True):
             mine[...] = theirs
@@ -166,10 +166,10 @@ def reference_errors(algorithm: GradientAlgorithm, sample: Any, double: bool) ->
         outputs = lanes.scores(algorithm.setup.network, weights, algorithm.setup.environment.game.observe(rows))
         return np.asarray(outputs[:, 3:4] + outputs[:, :3] - outputs[:, :3].mean(axis=1, keepdims=True))
 
-    targets = values(learner.target.weights(), sample.following)
-    choosing = values(learner.weights(), sample.following) if double else targets
-    best = targets[np.arange(len(targets)), np.where(sample.action_masks == 1, choosing, -np.inf).argmax(axis=1)]
-    wanted = sample.returns + sample.discounts * best
+    targets = values(learner.target.weights(), sample.next_observations)
+    choosing = values(learner.weights(), sample.next_observations) if double else targets
+    best = targets[np.arange(len(targets)), np.where(sample.next_action_masks == 1, choosing, -np.inf).argmax(axis=1)]
+    wanted = sample.n_step_rewards + sample.discounts * best
     return np.asarray(wanted - values(learner.weights(), sample.observations)[np.arange(len(best)), sample.actions])
 
 
@@ -344,12 +344,15 @@ def test_all_of_an_example_is_mirrored_together() -> None:
     drive(algorithm, 1)
     sample = dqn_of(algorithm).buffer.sample(1, 128)
     batch = dqn_of(algorithm).examples(sample, 1.0, 5)
-    observed, following = environment.game.observe(sample.observations), environment.game.observe(sample.following)
+    observed, following = (
+        environment.game.observe(sample.observations),
+        environment.game.observe(sample.next_observations),
+    )
     mirrored = assert_mirrored_or_not(observed, batch["observations"], sample.actions, batch["actions"])
-    mirrored_after = assert_mirrored_or_not(following, batch["following"], sample.actions, batch["actions"])
+    mirrored_after = assert_mirrored_or_not(following, batch["next_observations"], sample.actions, batch["actions"])
     for i in np.flatnonzero(mirrored != mirrored_after):  # a board that is its own mirror image
         assert (observed[i] == observed[i][:, ::-1]).all() or (following[i] == following[i][:, ::-1]).all()
-    assert sample.action_masks is not None
-    expected = np.where(mirrored[:, None], sample.action_masks[:, ::-1], sample.action_masks)
+    assert sample.next_action_masks is not None
+    expected = np.where(mirrored[:, None], sample.next_action_masks[:, ::-1], sample.next_action_masks)
     clear = ~(observed == observed[:, :, ::-1]).all(axis=(1, 2, 3))
-    np.testing.assert_array_equal(batch["action_masks"][clear], expected[clear])
+    np.testing.assert_array_equal(batch["next_action_masks"][clear], expected[clear])

@@ -247,12 +247,12 @@ def q_batch(count: int) -> dict[str, NDArray[Any]]:
     draw, allowed = np.random.default_rng(8), policy_batch(count, masks=True)
     return {
         "actions": allowed["actions"],
-        "returns": allowed["returns"],
+        "n_step_rewards": allowed["returns"],
         "targets": allowed["returns"],
         "discounts": draw.random(count).astype(np.float32),
-        "following": draw.normal(size=(count, *SMALL.shape)).astype(np.float32),
-        "action_masks": allowed["action_masks"].astype(np.int8),
-        "importance": draw.random(count).astype(np.float32),
+        "next_observations": draw.normal(size=(count, *SMALL.shape)).astype(np.float32),
+        "next_action_masks": allowed["action_masks"].astype(np.int8),
+        "importance_weights": draw.random(count).astype(np.float32),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.algorithms import ppo, pqn
-from evo.algorithms.dqn import following_values
+from evo.algorithms.dqn import chosen_values
 from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact.losses import log_probabilities
@@ -143,7 +143,7 @@ def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
     values = np.array([[1, 5, 3], [1, 5, 3], [-9, -8, -7]], np.float32)
     choosing = np.array([[0, 9, 1], [9, 0, 1], [-50, -60, -70]], np.float32)
     allowed = np.array([[1, 0, 1], [1, 1, 1], [0, 1, 0]], np.int8)
-    assert following_values(values, choosing, allowed).numpy().tolist() == [3, 1, -8]
+    assert chosen_values(values, choosing, allowed).numpy().tolist() == [3, 1, -8]
 
 
 def test_the_huber_loss_is_a_square_and_then_a_line() -> None:

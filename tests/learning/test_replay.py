@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evo.games.catalogue import snake
-from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, record_of, set_priorities
+from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, set_priorities
 from evo.records import SEGMENT_END, TERMINATED, Transitions
 from evo.rollouts.segments import replay_segment
 
@@ -102,7 +102,7 @@ def test_of_more_transitions_than_fit_the_last_are_kept() -> None:
     sample = buffer.sample(1, 300)
     assert set(sample.observations[:, 0].tolist()) == {*range(24, 40)}
     assert (sample.slots == sample.observations[:, 0] % 16).all()
-    assert (sample.following[:, 0] == sample.observations[:, 0] + 1).all()
+    assert (sample.next_observations[:, 0] == sample.observations[:, 0] + 1).all()
 
 
 def test_of_a_transition_drawn_twice_the_last_error_counts() -> None:
@@ -123,10 +123,10 @@ def test_importance_weights_are_inverse_to_probabilities() -> None:
 def test_a_buffer_restored_from_its_state_and_records_gives_the_same_samples(masked: bool) -> None:
     pieces = [transitions_of(first, 30, masked) for first in (0, 100, 200)]
     buffer, again = ReplayBuffer(50, 2, 0.9, 0.6), ReplayBuffer(50, 2, 0.9, 0.6)
+    records = []
     for piece in pieces:
-        buffer.add(piece)
+        records.append(buffer.add(piece))
         buffer.update_priorities(buffer.sample(1, 8).slots, np.arange(8, dtype=np.float32))
-    records = [record_of(piece, None) for piece in pieces]
     again.restore({name: array.copy() for name, array in buffer.state().items()}, lambda number: None, records)
     assert again.written == buffer.written
     for one, other in zip(buffer.sample(3, 64), again.sample(3, 64), strict=True):
@@ -156,5 +156,5 @@ def test_an_episode_that_terminated_is_worth_its_rewards_alone() -> None:
     buffer = ReplayBuffer(4, 3, 0.9, 0.0)
     buffer.add(steps)
     sample = buffer.sample(0, 1)
-    assert sample.returns.tolist() == [5.0]
+    assert sample.n_step_rewards.tolist() == [5.0]
     assert sample.discounts.tolist() == [0.0]

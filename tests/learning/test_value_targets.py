@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from evo.learning.returns import action_values, best_values, following_rows, n_step, q_lambda_targets
+from evo.learning.returns import action_values, best_values, n_step, q_lambda_targets, rows_after
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, Transitions
 
 ENDS = st.lists(st.sampled_from([GOES_ON, GOES_ON, GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END]), max_size=40)
@@ -31,9 +31,9 @@ def test_two_step_returns_are_those_of_a_hand() -> None:
     rewards = np.array([1, 2, 3, 4, 5], np.float32)
     ends = np.array([GOES_ON, GOES_ON, TERMINATED, GOES_ON, TRUNCATED], np.uint8)
     targets = n_step(rewards, ends, 2, 0.5)
-    assert targets.returns.tolist() == [2.0, 3.5, 3.0, 6.5, 5.0]
+    assert targets.rewards.tolist() == [2.0, 3.5, 3.0, 6.5, 5.0]
     assert targets.discounts.tolist() == [0.25, 0.0, 0.0, 0.25, 0.5]
-    following, _ = following_rows(steps_of(rewards, ends), targets.following)
+    following, _ = rows_after(steps_of(rewards, ends), targets.next_rows)
     assert following[[0, 3, 4]].tolist() == [2, 104, 104]
 
 
@@ -44,13 +44,13 @@ def test_n_step_returns_equal_brute_force(ends: list[int], n: int) -> None:
     gamma = 0.9
     targets = n_step(rewards, made, n, gamma)
     steps = steps_of(rewards, made)
-    following, _ = following_rows(steps, targets.following)
+    following, _ = rows_after(steps, targets.next_rows)
     for t in range(len(made)):
         taken = [t]
         while len(taken) < n and made[taken[-1]] == GOES_ON:
             taken.append(taken[-1] + 1)
         last = taken[-1]
-        assert targets.returns[t] == pytest.approx(sum(gamma**k * rewards[i] for k, i in enumerate(taken)), abs=1e-5)
+        assert targets.rewards[t] == pytest.approx(sum(gamma**k * rewards[i] for k, i in enumerate(taken)), abs=1e-5)
         assert targets.discounts[t] == pytest.approx(0 if made[last] == TERMINATED else gamma ** len(taken), abs=1e-6)
         if made[last] != TERMINATED:
             assert following[t] == (last + 1 if made[last] == GOES_ON else last + 100)

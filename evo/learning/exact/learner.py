@@ -26,6 +26,7 @@ from evo.networks.network import Network
 from evo.records import Arrays
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
+MASKS = {"action_masks", "next_action_masks"}
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
 
@@ -98,14 +99,15 @@ class ExactLearner(Learner):
         count, network = len(observations), self.network
         if wrong := [name for name, array in found.items() if len(array) != count]:
             raise ValueError(f"{wrong[0]}: {len(found[wrong[0]])} of {count} examples")
-        actions, allowed = found["actions"], found.get("action_masks")
+        actions = found["actions"]
         if actions.dtype == np.int32:
             if actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < network.actions):
                 raise ValueError(f"actions: not all are of 0 to {network.actions - 1}")
         elif actions.shape != (count, network.actions):
             raise ValueError(f"actions: of shape {actions.shape}, not {(count, network.actions)}")
-        if allowed is not None and allowed.shape != (count, network.actions):
-            raise ValueError(f"action_masks: of shape {allowed.shape}, not {(count, network.actions)}")
+        for name in MASKS & found.keys():
+            if found[name].shape != (count, network.actions):
+                raise ValueError(f"{name}: of shape {found[name].shape}, not {(count, network.actions)}")
         self._data, self._observations = found, observations
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
@@ -184,20 +186,20 @@ class ExactLearner(Learner):
             numbers |= {name: float(value) for name, value in settings.items()}
             return (policy, losses.PolicySettings(**numbers, clipped=loss.clipped)), losses.POLICY_VALUES
         targets = self._targets(loss, rows) if loss.bootstraps else data["targets"][rows]
-        importance = data["importance"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
+        importance = data["importance_weights"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
         batch = losses.QBatch(data["actions"][rows], targets, importance)
         return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 
     def _targets(self, loss: ActionValueLoss, rows: Rows) -> NDArray[np.float32]:
-        """Return DQN's targets of some examples: returns + discounts * Q of the next action.  # [B] -> [B]"""
+        """Return DQN's targets of some examples: n_step_rewards + discounts * Q of the next action.  # [B] -> [B]"""
         data = self._data
         assert self._target is not None
-        following = self._rows(data["following"])
-        target = self.outputs(following, rows, self._target.network)
-        own = self.outputs(following, rows, self.network_weights) if loss.double else target
-        best = np.empty(len(rows), np.float32)
-        losses.best_following(own, target, data["action_masks"][rows], loss.actions, loss.dueling, loss.double, best)
-        return np.asarray(data["returns"][rows] + data["discounts"][rows] * best, np.float32)
+        observations, masks = self._rows(data["next_observations"]), data["next_action_masks"][rows]
+        target = self.outputs(observations, rows, self._target.network)
+        online = self.outputs(observations, rows, self.network_weights) if loss.double else target
+        values = np.empty(len(rows), np.float32)
+        losses.next_values(online, target, masks, loss.actions, loss.dueling, loss.double, values)
+        return np.asarray(data["n_step_rewards"][rows] + data["discounts"][rows] * values, np.float32)
 
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
@@ -274,5 +276,6 @@ class ExactLearner(Learner):
 
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:
     """Return an array with the type for which the losses are compiled: a new one would compile them again."""
-    kinds = {"action_masks": np.bool_, "actions": np.float32 if array.dtype.kind == "f" else np.int32}
-    return np.ascontiguousarray(array, kinds.get(name, np.float32))
+    if name == "actions":
+        return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
+    return np.ascontiguousarray(array, np.bool_ if name in MASKS else np.float32)

@@ -245,16 +245,16 @@ def _derive(layer, x, batch, settings, first, count, values):  # type: ignore[no
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def best_following(own, target, allowed, actions, dueling, double, out):  # type: ignore[no-untyped-def]
+def next_values(online, target, allowed, actions, dueling, double, out):  # type: ignore[no-untyped-def]
     """Write the target network's value of the allowed action that is ranked first, DQN's bootstrap.
 
-    own, target [M, O]: outputs of the learner's network and of the target network for the observations that follow;
-    allowed [M, A]; out [M]. With `double` the learner's network ranks (van Hasselt et al., 2016), else the target. Of
+    online, target [M, O]: outputs of the learner's network and of the target network for the next observations;
+    allowed [M, A]; out [M]. With `double` the online network ranks (van Hasselt et al., 2016), else the target. Of
     equal values the first is taken; NaN where there is one.
     """
     for row in range(out.shape[0]):
         best, highest = -1, -np.inf
-        ranks = own[row] if double else target[row]
+        ranks = online[row] if double else target[row]
         for k in range(actions):
             if allowed[row, k]:
                 value = action_value(ranks, 0, k, actions, dueling)

@@ -210,9 +210,9 @@ class TensorFlowLearner(Learner):
     def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the loss's values of every example of a batch, as tensors [B]."""
         if self._target is not None:
-            following = batch["following"]
+            following = batch["next_observations"]
             target, own = (each.model(following, training=False) for each in (self._target.forward, self.forward))
-            batch = {**batch, "target_following": target, "own_following": own}
+            batch = {**batch, "next_target_outputs": target, "next_online_outputs": own}
         return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
 
     def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:

@@ -79,12 +79,12 @@ def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
         learner.load(
             {
                 "observations": draw.random((count, 5, 5, 3), np.float32),
-                "following": draw.random((count, 5, 5, 3), np.float32),
+                "next_observations": draw.random((count, 5, 5, 3), np.float32),
                 "actions": draw.integers(0, 3, count).astype(np.int32),
-                "returns": draw.normal(size=count).astype(np.float32),
+                "n_step_rewards": draw.normal(size=count).astype(np.float32),
                 "discounts": np.full(count, 0.9, np.float32),
-                "action_masks": (draw.random((count, 3)) < 0.9).astype(np.int8),
-                "importance": draw.random(count, np.float32),
+                "next_action_masks": (draw.random((count, 3)) < 0.9).astype(np.int8),
+                "importance_weights": draw.random(count, np.float32),
             }
         )
         errors.append(learner.update(np.arange(count, dtype=np.int32), 1e-2, {})["td_error"])
