@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import signal
@@ -10,20 +11,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from evo import clock
 from evo.errors import SHORTAGES
 
-# The system ends it as soon as the process that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
+# The system ends it as soon as the thread that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
 import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+sys.platform == "linux" and ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
 if os.getppid() != int(sys.argv.pop(1)):
     sys.exit(1)
 """
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BURST = 1.0  # seconds in which several signals count as one
 
@@ -47,6 +49,12 @@ class Stopped(KeyboardInterrupt):
     def exit_code(self) -> int:
         """Return the exit code that a shell reports for the signal."""
         return 128 + self.number
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether a user asks this process to end: code of others may raise KeyboardInterrupt, too."""
+    raises_stopped = signal.getsignal(signal.SIGINT) is _stop
+    return isinstance(error, Stopped if raises_stopped else KeyboardInterrupt)
 
 
 def raise_stopped() -> None:
@@ -103,10 +111,14 @@ def interrupts_wait() -> Iterator[None]:
 
 
 def leave(code: int) -> int:
-    """End this process at once if a signal asked for it, else return the code.
+    """End this process at once if a signal asked for it, else return the code; the rest is for standard error.
 
     Everything is closed by now, and the shutdown of an interpreter with compilers takes seconds on a busy machine.
     """
+    with suppress(OSError, ValueError):  # closed
+        sys.stdout.flush()
+        os.dup2(2, 1)  # what libraries print when the interpreter ends must not follow the last line
+    sys.stdout = sys.stderr
     if code - 128 in STOPPING:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -235,6 +247,12 @@ def keep_from_libraries() -> None:
         sys.stdout.flush()
         raw.move(os.dup(1))
         os.dup2(2, 1)
+
+
+def outlive_parent() -> None:
+    """Undo `WITH_ITS_PARENT`: this process sees by itself that its parent is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
 
 def interpreter(program: str, words: Sequence[str]) -> subprocess.Popen[str]:

@@ -30,7 +30,7 @@ from evo.errors import (
     printable_lines,
 )
 from evo.plugins import mistakes, registry
-from evo.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
+from evo.process import Stopped, ignore, is_interrupt, leave, lost_output, raise_stopped, tolerate_failures
 from evo.store.metrics import Summary, one_line
 from evo.version import __version__
 
@@ -98,8 +98,10 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         refuse_others(opened(name, arguments))
         try:
             code = int(module.main(arguments))
-        except SystemExit as end:
-            raise mistakes.raised(end) or ConfigurationError(f"a library called sys.exit({end})") from end
+        except BaseException as end:
+            if isinstance(end, Exception) or is_interrupt(end):
+                raise
+            raise mistakes.raised(end) or ConfigurationError(f"a library {mistakes.exception_text(end)}") from end
     except KeyboardInterrupt as stop:
         ignore()
         code = stop.exit_code if isinstance(stop, Stopped) else 130

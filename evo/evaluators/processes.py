@@ -39,7 +39,7 @@ def make(options: Options, spec: RunSpec, attempts: int = ATTEMPTS) -> Pool:
     """Return the evaluator of a run."""
     player = "evo.rollouts.player:make_player"
     return Pool(
-        WorkerSpec(player, spec, "evo.rollouts.player:prepare", options.start),
+        WorkerSpec(player, spec, "evo.rollouts.player:prepare", options.start, options.deadline),
         options.slots(spec.inference, spec.learner),
         options.threads,
         attempts=attempts,

@@ -15,6 +15,7 @@ from evo.process import Stopped
 from evo.records import Effort, Played, Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.workers import placement
+from evo.workers.channel import Failed
 from evo.workers.options import LearnerDevices, describe_learner
 from evo.workers.placement import LocalOptions, Slots
 
@@ -86,6 +87,8 @@ class _Playing(threading.Thread):
 
     def answer(self) -> Result:
         """Return the result, or raise what the player raised."""
+        if self._error is not None and not isinstance(self._error, Exception):
+            raise Failed.of(self._error).error() from self._error
         if self._error is not None:
             raise self._error
         result: Result = self._result

@@ -8,6 +8,8 @@ import operator
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 from evo.errors import ConfigurationError, EvoError
@@ -42,12 +44,25 @@ def raised(error: BaseException) -> ConfigurationError | None:
         return None
     if type(error).__module__ == NUMBA:
         return _not_compiled(str(error))
-    packages = {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
-    if (found := registry.innermost(error, packages.__contains__)) is None:
+    if (found := registry.innermost(error, _packages().__contains__)) is None:
         return None
     frame, place = found
     what = f"{exception_text(error)} ({place})"
     return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
+
+
+def _packages() -> set[str]:
+    """Return the packages of the plug-ins that are loaded."""
+    return {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
+
+
+def place_in_plugins(frame: FrameType) -> str:
+    """Return "FUNCTION (FILE:LINE)" of the innermost frame that is in a plug-in; of the innermost where none is."""
+    frames = [one for one, _ in walk_stack(frame)]
+    packages = _packages()
+    own = (one for one in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages)
+    found = next(own, frames[0])
+    return f"{found.f_code.co_qualname} ({Path(found.f_code.co_filename).name}:{found.f_lineno})"
 
 
 def _not_compiled(text: str) -> ConfigurationError | None:

@@ -20,6 +20,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean
+from evo.process import is_interrupt
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -100,7 +101,7 @@ def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
         folder = getattr(module, "plugs_into", getattr(make, "plugs_into", None))
         after = _registered()
         registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
-        if folder is None and make is None and registers:
+        if folder is None and registers:
             _loaded["", name] = module
         elif wrong := _refused(module, folder, make):
             raise ConfigurationError(f"--plugin {name}: {wrong}")
@@ -163,6 +164,7 @@ def _is_name(part: str) -> bool:
 
 def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
     """Import a plug-in; ConfigurationError with its line where its own code fails, and with what may be meant."""
+    words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
     try:
         return import_module(name)
     except (ImportError, ValueError, TypeError) as error:
@@ -176,7 +178,9 @@ def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         else:
             what = _place(error, name) + (str(error) if isinstance(error, ImportError) else _declared_wrongly(error))
         raise ConfigurationError(f"--plugin {name}: {what}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         what = _untyped(error)
         if not what and (
             isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
@@ -186,6 +190,8 @@ def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         text = "" if isinstance(error, SystemExit) else " ".join(str(error).split())
         what = what or f"{_place(error, name)}its import ended with {ended}{text}"
         raise ConfigurationError(f"--plugin {name}: {what}") from error
+    finally:
+        sys.argv = words
 
 
 def innermost(error: BaseException, counts: Callable[[str], object]) -> tuple[FrameType, str] | None:

@@ -17,6 +17,7 @@ from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
 from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
+from evo.workers.worker import progress
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -61,6 +62,7 @@ def _play(
         recorder.progress[SLOTS] += len(live)
         left = []
         for scores, e in zip(table, live, strict=True):
+            progress.made()
             action = act(scores, infos[e], seeds[e], lengths[e])
             if action is None:
                 if not np.isfinite(observations[e]).all():

@@ -56,6 +56,7 @@ from evo.records import (
 from evo.rollouts.action_rules import RULES, choose, write_action
 from evo.rollouts.gymnasium_episodes import is_deterministic, play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
+from evo.workers.worker import progress
 
 kernel_cache.use(__name__)
 
@@ -297,6 +298,7 @@ class Rollout:
         traces: list[NDArray[np.generic]] = []
         transitions: Transitions | None = None
         for k in range(len(task.weights)):
+            progress.made()
             played = PlayedEpisodes(0, 0, False)
             if self._take(task, k, parents):
                 ended = Ended(*(arrays[name][k] for name in Ended._fields))

@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from evo.errors import ConfigurationError
 from evo.plugins import mistakes
 
 HEADER = struct.Struct("<QQ")  # bytes of an object, and of what stays packed behind it
@@ -130,6 +131,7 @@ class WorkerSpec:
     context: object
     prepare: str = ""  # "module:function", called once in the fork server with `context`, before the first fork
     start: str = "forkserver"  # or "spawn": every worker is a fresh interpreter
+    deadline: float = 30.0  # seconds without progress after which a process that starts is taken for hung
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,10 @@ class Failed:
 
     @classmethod
     def of(cls, error: BaseException, ticket: int = -1) -> Failed:
-        """Describe the exception that is being handled."""
+        """Describe the exception that is being handled; one that would end a program becomes a mistake of a plug-in."""
         error = mistakes.raised(error) or error
+        if not isinstance(error, Exception):
+            error = ConfigurationError(f"a library {mistakes.exception_text(error)}{mistakes.place_of(error)}")
         text = "".join(traceback.format_exception(error))
         try:
             pickled = pickle.dumps(error)

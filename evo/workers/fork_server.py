@@ -16,6 +16,7 @@ from typing import Any
 
 from evo import clock
 from evo.errors import ResourceError
+from evo.process import WITH_ITS_PARENT
 from evo.workers.channel import Channel, Ending, Failed, Ready, WorkerSpec
 from evo.workers.placement import place
 from evo.workers.worker import END, MASTERS_SIGNALS, START
@@ -24,7 +25,9 @@ START_DEADLINE = 600.0  # seconds to import and to compile
 CLOSE_DEADLINE = 1.0
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
 PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import serve_forks; serve_forks(int(sys.argv[1]))"
+    f"{WITH_ITS_PARENT}sys.path[:] = sys.argv[2:]\n"
+    "from evo.workers.worker import serve_forks\n"
+    "serve_forks(int(sys.argv[1]))"
 )
 
 
@@ -46,7 +49,7 @@ class ForkServer:
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *sys.path],
+                    [sys.executable, "-c", PROGRAM, str(os.getpid()), str(theirs.fileno()), *sys.path],
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, **limits},
                     stdin=subprocess.DEVNULL,
@@ -59,6 +62,7 @@ class ForkServer:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self._control = Channel(ours, START_DEADLINE)
         self._ready = False
+        self.left = ""  # what `prepare` has left in the process, so that workers are spawned and not forked
         self._control.send(spec)
 
     @property
@@ -73,10 +77,12 @@ class ForkServer:
         """
         if not self._ready:
             began = clock.wall()
-            compiling = self._answer()
+            while (answer := self._answer()) is None:  # it makes progress
+                pass
             self._ready = True
-            if isinstance(compiling, Failed):
-                raise compiling.error()
+            if isinstance(answer, Failed):
+                raise answer.error()
+            compiling, self.left = answer
             clock.wall.leave_out(compiling, began)
         ours, theirs = _sockets()
         try:

@@ -79,6 +79,12 @@ class WorkersOptions(Section):
         le=1_000_000,
         description="candidates per task; 0 = from the network's size",
     )
+    deadline: float = Field(
+        30.0,
+        ge=1,
+        le=1e6,
+        description="seconds at least that a worker may go without playing a step or a candidate before it is replaced",
+    )
     on_poison: Literal["stop", "worst"] = Field(
         "stop", description="if a candidate crashes every worker that plays it: stop the run, or rank it worst"
     )

@@ -25,7 +25,6 @@ from evo.workers.round import ATTEMPTS, Deadlines, Round, size
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 FORK_SERVERS = 3  # times in a row that the fork server may be lost
-SHORTEST_DEADLINE = 30.0  # seconds that any task may take, however quick others are
 FIRST_DEADLINE = 120.0  # seconds that tasks may take while none has been played
 CHECK = 1.0  # seconds at most, and a part of the shortest deadline, after which deadlines are checked
 STANDSTILL = 1.0  # seconds of the master's, from which on every deadline is put off: it may have been stopped
@@ -49,7 +48,6 @@ class Pool:
         spec: WorkerSpec,
         slots: Sequence[Mapping[str, str]],
         threads: int = 1,
-        deadline: float | None = None,
         attempts: int = ATTEMPTS,
         separable: bool = False,
         worst: Callable[[Task], Result] | None = None,
@@ -61,11 +59,12 @@ class Pool:
         self._spec, self._threads = spec, threads
         self._fingerprint = ""  # of the workers' arithmetic, once one is ready
         self._notices: list[str] = []  # what a user should know, for the next `Played`
-        self._shortest = SHORTEST_DEADLINE if deadline is None else deadline
+        self._said: set[str] = set()  # notices that are given once
+        self._shortest = spec.deadline
         self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
         numbers = range(len(slots))
         self._round = partial(Round, workers=numbers, attempts=attempts, separable=separable, worst=worst)
-        self._deadlines = Deadlines(self._shortest, FIRST_DEADLINE)
+        self._deadlines = Deadlines(self._shortest, max(self._shortest, FIRST_DEADLINE))
         self._introduced = False
         self._tickets = count()
         self._now = self._round((), self._tickets)
@@ -131,6 +130,8 @@ class Pool:
 
     def _start(self, slot: Slot) -> None:
         slot.fill(*self._fork_server.start(slot.environment, self._shortest))
+        if left := self._fork_server.left:
+            self._say(f"workers are spawned, not forked: the import of plug-ins has left {left}")
         assert slot.channel is not None
         self._selector.register(slot.channel, selectors.EVENT_READ, slot)
 
@@ -213,7 +214,7 @@ class Pool:
         for slot in self._slots:
             deadline = self._deadline(slot, now)
             if slot not in sending and moment > slot.since + deadline:
-                overdue.append((slot, f"had no result after {deadline:.0f} seconds"))
+                overdue.append((slot, f"made no progress for {deadline:.0f} seconds (see workers.deadline)"))
             self._check_at = min(self._check_at, max(slot.since + deadline, moment))
         return overdue
 
@@ -233,8 +234,10 @@ class Pool:
             return False
         return sum(slot.ticket is not None and slot.ticket in now for slot in self._slots) == 1
 
-    def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...], now: Round) -> None:
-        if isinstance(message, tuple):
+    def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
+        if message is None:  # it makes progress
+            slot.since = time.monotonic()
+        elif isinstance(message, tuple):
             self._answer(slot, Answer(*message), now)
         elif isinstance(message, GivesUp):
             self._give_up(slot, message, now)
@@ -263,8 +266,9 @@ class Pool:
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again; one only prefetched is not the cause."""
         ending = self._fork_server.end(slot.pid)
-        why = why or str(ending)
-        ticket = slot.ticket
+        why, ticket = why or str(ending), slot.ticket
+        if ticket is not None:
+            self._say(f"a worker {why}; another one plays its task again")
         now.put_first(slot.prefetched)
         self._empty(slot)
         now.replaced += 1
@@ -277,6 +281,12 @@ class Pool:
                 )
         elif ticket in now:
             now.put_back(ticket, why)
+
+    def _say(self, text: str) -> None:
+        """Add a notice, once for each text."""
+        if text not in self._said:
+            self._said.add(text)
+            self._notices.append(text)
 
     def _give_up(self, slot: Slot, message: GivesUp, now: Round) -> None:
         """Go on without a slot whose device is too small, and let its task be played in another."""

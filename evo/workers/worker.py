@@ -4,6 +4,8 @@ The fork server is a fresh interpreter, so neither the master's threads nor its 
 once what every worker needs and then only waits, so a worker starts in milliseconds, shares that memory, and is always
 reaped or killed by its real parent, which is never busy. Workers that are spawned are fresh interpreters, too: slower,
 and with their environment from their first instruction on.
+
+A process that plays or starts tells the master that it makes progress, at most a few times a second.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from evo import clock
-from evo.errors import DeviceMemoryError
+from evo.errors import DeviceMemoryError, ResourceError, counted
+from evo.plugins import mistakes
+from evo.process import outlive_parent
 from evo.workers.channel import OUT_OF_MEMORY, Channel, Ending, Failed, GivesUp, Packed, Ready, WorkerSpec
 
 if TYPE_CHECKING:
@@ -33,6 +39,27 @@ START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import spawned; spawned(int(sys.argv[1]))"
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
+UNNAMED = "\0"  # between the name of a thread and its number
+OFTEN = 0.25  # seconds between two messages of progress
+IDLE = 0.01  # part of a processor below which a process that starts does nothing
+SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
+
+
+class Progress:
+    """What a process does, at most once every `OFTEN` seconds, while its task is played; at first nothing."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], object] | None = None
+        self._told = 0.0
+
+    def made(self) -> None:
+        """Say that a step or a candidate has been played."""
+        if self.tell is not None and (now := time.monotonic()) - self._told > OFTEN:
+            self._told = now
+            self.tell()
+
+
+progress = Progress()  # of this process
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -51,10 +78,16 @@ def serve_forks(descriptor: int) -> NoReturn:
     children: set[int] = set()
     try:
         spec: WorkerSpec = control.receive()
+        left = ""
         try:
             if spec.prepare and spec.start != "spawn":
-                named(spec.prepare)(spec.context)
-            control.send(clock.wall.stood_still)
+                before = _shared_with_forks()
+                with watched(control, spec):
+                    named(spec.prepare)(spec.context)
+                if left := " and ".join(filter(None, _new(_shared_with_forks(), before))):
+                    spec = replace(spec, start="spawn")
+            outlive_parent()
+            control.send((clock.wall.stood_still, left))
         except BaseException as error:
             control.send(Failed.of(error))
         while True:
@@ -84,6 +117,54 @@ def serve_forks(descriptor: int) -> NoReturn:
         for child in children:
             _end(child)
         os._exit(0)
+
+
+def _shared_with_forks() -> tuple[set[str], set[str]]:
+    """Return the threads of this process, which a forked one lacks, and its open files, whose position is shared."""
+    named_ones = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+    try:
+        threads = {named_ones.get(number, "") + UNNAMED + number for number in os.listdir("/proc/self/task")}
+        files = {os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
+    except OSError:  # not on this system
+        return {name + UNNAMED + number for number, name in named_ones.items()}, set()
+    return threads, {path for path in files if os.path.isfile(path)}
+
+
+def _new(now: tuple[set[str], set[str]], before: tuple[set[str], set[str]]) -> Iterator[str]:
+    """Yield in words which threads and which files there are now, and were not before."""
+    for noun, ones, others in zip(("thread", "open file"), now, before, strict=True):
+        if new := sorted(ones - others):
+            yield f"{counted(len(new), noun)} ({', '.join(one.partition(UNNAMED)[0] or 'unnamed' for one in new[:3])})"
+
+
+@contextmanager
+def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
+    """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
+
+    A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come.
+    """
+    started, starting = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        spent = time.process_time()
+        while not started.wait(spec.deadline):
+            before, spent = spent, time.process_time()
+            if spent - before > IDLE * spec.deadline:
+                channel.send(None)
+                continue
+            advice = "" if spec.start == "spawn" else f"; what a plug-in holds at its import may be why: {SPAWN}"
+            place = mistakes.place_in_plugins(sys._current_frames()[starting])
+            what = f"workers cannot start: for {spec.deadline:g} seconds {place} has waited for something{advice}"
+            channel.send(Failed.of(ResourceError(what)))
+            os._exit(1)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        started.set()
+        watcher.join()
 
 
 def _spawn(descriptor: int, spec: WorkerSpec, environment: dict[str, str]) -> int:
@@ -122,11 +203,13 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         os.environ.update(environment)
         threading.Thread(target=leave_with_master, args=(channel.fileno(), partial(os._exit, 0)), daemon=True).start()
         try:
-            player: Player = named(spec.player)(spec.context)
+            with watched(channel, spec):
+                player: Player = named(spec.player)(spec.context)
+            progress.tell = partial(channel.send, None)
         except DeviceMemoryError as error:
             channel.send(GivesUp(-1, str(error)))
             os._exit(0)
-        except Exception as error:
+        except BaseException as error:  # also what a plug-in raises to end a program
             channel.send(Failed.of(error))
             os._exit(1)
         spent = 0.0  # seconds of processor time that answers have reported
@@ -147,7 +230,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             except DeviceMemoryError as error:
                 channel.send(GivesUp(ticket, str(error)))
                 os._exit(0)
-            except Exception as error:
+            except BaseException as error:
                 answer = Failed.of(error, ticket)
             sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
             channel.send(answer, result)

@@ -76,7 +76,7 @@ def pools() -> Iterator[Pools]:
     def opening(
         count: int = 2, player: str = "tests.workers.players:make", deadline: float = 10.0, prepare: str = ""
     ) -> Pool:
-        pool = Pool(WorkerSpec(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, deadline)
+        pool = Pool(WorkerSpec(player, None, prepare, deadline=deadline), [{"SLOT": str(i)} for i in range(count)], 1)
         opened.append(pool)
         return pool
 
@@ -201,7 +201,7 @@ def test_what_a_worker_has_sent_counts_also_where_it_is_gone_when_its_next_task_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = WorkerSpec("tests.workers.players:make", None)
-    with Pool(spec, [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
+    with Pool(spec, [{}], 1, attempts=1) as pool:  # nothing may be its fault
         pool.map([Job(0)])
         sends, killed = pool._prefetch, []
 

@@ -11,7 +11,7 @@ import pytest
 
 from evo.errors import ConfigurationError
 from evo.plugins import registry
-from tests.helpers.calling import SMALL, called, summary_of
+from tests.helpers.calling import SMALL, called, command, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -83,6 +83,10 @@ RESET = "return np.zeros(3, np.float32), {}\n"
         ("return Environment()", "sys.exit()", "make called sys.exit() ("),
         ("return Environment()", "pass", "shape is None"),
         ("class Env(", "sys.exit(0)\nclass Env(", "its import ended with sys.exit(0)"),
+        ("class Env(", "raise KeyboardInterrupt\nclass Env(", "its import ended with KeyboardInterrupt"),
+        ("class Env(", "import asyncio; raise asyncio.CancelledError\nclass Env(", "ended with CancelledError"),
+        ("return Environment()", "raise KeyboardInterrupt", "make raised KeyboardInterrupt ("),
+        (STEP, "raise KeyboardInterrupt", "Env.step raised KeyboardInterrupt ("),
     ],
 )
 def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -92,7 +96,11 @@ def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "said"),
-    [(STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("), ("return (1,)", "return 1 / 0", "ZeroDivisionError")],
+    [
+        (STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("),
+        (STEP, "raise KeyboardInterrupt", "Env.step raised"),
+        ("return (1,)", "return 1 / 0", "ZeroDivisionError"),
+    ],
 )
 def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: str, said: str) -> None:
     words = ("--backend", "processes", "--workers", 1)
@@ -108,6 +116,7 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
         ("yield Request(", "yield (", "Climber.generation gave a value of type tuple; it must yield Requests"),
         ('return {"mean": 0.0, ', "return {1: 0.0, ", "Climber.generation gave a value of type dict"),
         ("key = np.array([", "import sys; sys.exit(0); key = np.array([", "Climber.generation called sys.exit(0) ("),
+        ("key = np.array([", "raise KeyboardInterrupt; key = np.array([", "generation raised KeyboardInterrupt ("),
         ("key = np.array([", "return {}\n        key = np.array([", "Climber.generation gave a value of type NoneType"),
         ("zero, seeds = ", "zero, seeds, more = ", "Climber.generation raised ValueError: not enough values"),
         ("class Options(AlgorithmOptions)", "class Options", "define `Options`, a subclass of"),
@@ -170,3 +179,39 @@ def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(tmp_pa
     first = summary_of(tmp_path, "small.toml", "--algorithm", "mine", *words, 1, "--run-dir", "run", apart=True)
     assert first["generations"] == 1
     assert summary_of(tmp_path, "--resume", "run", *words, 2, apart=True)["generations"] == 2
+
+
+LIVELY = """
+import argparse, atexit
+import gymnasium
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--level", type=int, default=3)
+LEVEL = parser.parse_args().level
+atexit.register(print, "bye")
+class Walk(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,)), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.normal(size=2).astype(np.float32), {}
+    def step(self, action):
+        self.steps += 1
+        return np.full(2, self.steps, np.float32), 1.0, self.steps >= LEVEL, False, {}
+def make():
+    return Walk()
+gymnasium.register("lively/Walk-v0", make)
+"""
+
+
+def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_make_is_a_plug_in(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lively.py").write_text(LIVELY)
+    snake = "size = 5\nwindow = 5\nstarvation = 30"
+    (tmp_path / "small.toml").write_text(SMALL.replace(snake, 'id = "gymnasium:lively/Walk-v0"'))
+    with command(tmp_path, "small.toml", "--plugin", "lively", "--generations", 1, "--json") as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["champion"]["test"]["mean_length"] == 3
+    assert err.endswith("bye\n")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from evo.errors import DataError, DeviceMemoryError
 from evo.records import Player
+from evo.workers.worker import progress
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,15 @@ class StandIn(Player):
     def _bug(self) -> None:
         raise ZeroDivisionError("in a worker")
 
+    def _interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def _cancel(self) -> None:
+        raise asyncio.CancelledError
+
+    def _leave(self) -> None:
+        sys.exit(3)
+
     def _print(self) -> None:
         print("this belongs on standard error")
 
@@ -132,6 +144,53 @@ def make_pinned(context: object) -> StandIn:
 
 def prepare_slowly(context: object) -> None:
     time.sleep(60)
+
+
+def prepare_and_tell(path: object) -> None:
+    Path(str(path)).write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def make_waiting(context: object) -> StandIn:
+    threading.Event().wait()  # nobody sets it
+    return StandIn(context)
+
+
+def prepare_at_work(context: object) -> None:
+    began = time.process_time()
+    while time.process_time() < began + 1.2:
+        pass
+
+
+def prepare_with_a_thread(context: object) -> None:
+    threading.Thread(target=time.sleep, args=(60,), name="engine", daemon=True).start()
+
+
+OPENED = []
+
+
+def prepare_with_a_file(path: object) -> None:
+    OPENED.append(open(str(path)))  # noqa: SIM115 - left open, which is the mistake
+
+
+class Slow(Player):
+    """Plays eight steps of so many seconds, or sleeps as long without any."""
+
+    def __init__(self, context: object) -> None:
+        self._tally = Path(str(context))
+
+    def play(self, job: Job) -> int:
+        for _ in range(8):
+            time.sleep(job.seconds)
+            if not job.mischief:
+                progress.made()
+        first = not list(self._tally.iterdir())
+        (self._tally / str(os.getpid())).touch()
+        return int(first)
+
+
+def make_slow(context: object) -> Slow:
+    return Slow(context)
 
 
 class Pinned(StandIn):

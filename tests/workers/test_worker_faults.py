@@ -16,7 +16,6 @@ import pytest
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST
 from evo.store.store import Store
-from evo.workers import pool
 from tests.evaluators.test_evaluators import alive, children, until
 from tests.helpers.calling import ROOT, called, summary_of
 from tests.workers.treacherous import HARM
@@ -233,8 +232,7 @@ def test_every_fault_in_one_run_leaves_no_trace_in_the_hash(walk: Path, monkeypa
     reference = run(walk, "undisturbed", "--backend", "serial", *few)
     prepare(walk / "faults", [*HARM, "kill", "exit", "segv", "memory", "kill", "kill"])
     monkeypatch.setenv("TREACHERY", str(walk / "faults"))
-    monkeypatch.setattr(pool, "SHORTEST_DEADLINE", 1.0)
-    harmed = run(walk, "harmed", "--workers", 3, *few)
+    harmed = run(walk, "harmed", "--workers", 3, *few, "--set", "workers.deadline=1")
     assert list((walk / "faults").iterdir()) == []  # all of them have happened
     for key in ("state_hash", "frames", "champion"):
         assert harmed[key] == reference[key]

@@ -27,11 +27,15 @@ class Guard:
     @contextmanager
     def watching(self, seconds: float) -> Iterator[None]:
         """Have this process killed where the block takes longer, or the process is stopped for that long."""
-        self._send(f"+{seconds:.3f}\n")
+        self.watch(seconds)
         try:
             yield
         finally:
             self._send("-\n")
+
+    def watch(self, seconds: float) -> None:
+        """Have this process killed after so many seconds from now."""
+        self._send(f"+{seconds:.3f}\n")
 
     def _send(self, word: str) -> None:
         if self._process is not None:

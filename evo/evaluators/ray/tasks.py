@@ -26,7 +26,7 @@ from evo.records import Played, Task
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed
 from evo.workers.fork_server import START_DEADLINE
-from evo.workers.pool import FIRST_DEADLINE, GROWTH, SHORTEST_DEADLINE
+from evo.workers.pool import FIRST_DEADLINE, GROWTH
 from evo.workers.round import Deadlines, Round, size
 
 KEPT = 2  # published matrices in the object store
@@ -55,7 +55,6 @@ class Ray:
         cluster: RayCluster,
         request: Mapping[str, float],
         most: float = math.inf,
-        deadline: float = SHORTEST_DEADLINE,
     ) -> None:
         self._fingerprint = ""
         self._notices: list[str] = []  # what a user should know, for the next `Played`
@@ -69,7 +68,7 @@ class Ray:
         # A worker plays many tasks; a task that is lost with its worker or node is repeated.
         self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
         self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
-        self._deadlines = Deadlines(deadline, max(deadline, FIRST_DEADLINE))
+        self._deadlines = Deadlines(spec.workers.deadline, max(spec.workers.deadline, FIRST_DEADLINE))
         self._silences = 0  # timeouts in a row without a result
         self._spent: set[str] = set()  # workers whose device is too small
         self._tickets = count()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS
+from evo.workers.worker import progress
 
 SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 
@@ -99,7 +101,9 @@ def play(
             raise ConfigurationError(f"workers.address: {socket.gethostname()} {why}; every node needs the same one")
         player, matrix = _player(key, packed)
         matrix.parents = parents
-        with _guard.watching(deadline * GROWTH**attempt):
+        seconds = deadline * GROWTH**attempt
+        progress.tell = partial(_guard.watch, seconds)
+        with _guard.watching(seconds):
             began, cpu_began = time.perf_counter(), time.process_time()
             result = player.play(task)
             seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
@@ -110,7 +114,7 @@ def play(
         _given_up.append(str(error))
         threading.Timer(SENDING, os._exit, [0]).start()
         return RayGivesUp(str(error), _worker(), _who())
-    except Exception as error:
+    except BaseException as error:
         return Failed.of(error)
 
 

@@ -98,8 +98,9 @@ def ray_nodes() -> Iterator[Nodes]:
 def evaluator(place: Path, cluster: Nodes, deadline: float = 30.0, **how: Any) -> Iterator[Ray]:
     """Connect to a cluster as a run does; `variables` are in its workers' environment, a task takes `request`."""
     variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
-    context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
-    with Ray(context, RayCluster(cluster.address, 1, variables), request, deadline=deadline) as ray:
+    workers = WorkersOptions(backend="ray", deadline=deadline)
+    context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, "workers": workers, **how})
+    with Ray(context, RayCluster(cluster.address, 1, variables), request) as ray:
         yield ray
 
 
