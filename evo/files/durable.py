@@ -79,7 +79,7 @@ def read_file(path: Path, *, most: int) -> bytes:
 
 
 @contextmanager
-def open_regular(path: Path, *, most: int) -> Iterator[int]:
+def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
     Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes.
@@ -98,7 +98,7 @@ def open_regular(path: Path, *, most: int) -> Iterator[int]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DataError(f"{path}: not a regular file")
-        if status.st_size > most:
+        if most is not None and status.st_size > most:
             raise DataError(f"{path}: {status.st_size} bytes, expected at most {most}")
         yield descriptor
     finally:

@@ -22,7 +22,8 @@ from evo.errors import DataError, counted
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE, check_format
-from evo.store.manifest import Line, whole, with_checksum, without_checksum
+from evo.files.lines import with_checksum, without_checksum
+from evo.store.manifest import Line, whole
 
 if TYPE_CHECKING:
     from evo.networks.network import Network

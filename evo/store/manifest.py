@@ -10,10 +10,8 @@ A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecim
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,16 +20,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from evo.errors import DataError
 from evo.files.durable import resources, write_all
-from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
+from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, check_format
+from evo.files.lines import with_checksum, without_checksum
 from evo.records import Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
 Number = TypeVar("Number", int, float)
 
-_CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
-_CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
 
@@ -79,29 +76,6 @@ class Manifest:
     ends: tuple[int, ...]  # the offset after line 0, 1, ...
     damage: str = ""  # what is wrong with the first invalid line; empty: nothing
     torn: bool = False  # the invalid rest is only an interrupted append
-
-
-def with_checksum(body: Mapping[str, object]) -> bytes:
-    """Return canonical JSON with its CRC as the last key."""
-    text = canonical_json(body)
-    return text[:-1] + b',"crc":"%08x"}' % zlib.crc32(text)
-
-
-def without_checksum(text: bytes) -> dict[str, Any]:
-    """Return the object in a text with its checksum. Raises ValueError where it is incomplete or its CRC differs."""
-    match = _CHECKSUM.fullmatch(text, max(len(text) - _CHECKSUM_LENGTH, 0))
-    if match is None:
-        raise ValueError("it is incomplete")
-    body = text[:-_CHECKSUM_LENGTH] + b"}"
-    if zlib.crc32(body) != int(match[1], 16):
-        raise ValueError("its checksum is wrong")
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error
-    if not isinstance(value, dict):
-        raise ValueError("it is not an object")
-    return value
 
 
 def header(identity: Mapping[str, object]) -> bytes:

@@ -9,18 +9,20 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError
-from evo.files.durable import read_file, replace_file, write_all
-from evo.files.layout import EVALUATIONS, LARGEST_METRICS, METRICS
+from evo.files.durable import resources
+from evo.files.layout import EVALUATIONS, METRICS
+from evo.files.lines import append, lines_of, sealed, without_checksum
 
 if TYPE_CHECKING:
     from evo.store.champion import ChampionScore
+    from evo.store.manifest import Line
 
 # Names of metrics. Others are no run's: names reach terminals, spreadsheets and pages.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,59}", re.ASCII)
@@ -32,15 +34,17 @@ class MetricsFile:
     """The metrics file of a run directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / METRICS
-        self._failed = False
+        self.directory, self._failed = directory, False
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.directory / METRICS
 
     def append(self, generation: int, metrics: Mapping[str, Any]) -> str:
         """Append the line of a generation; return a notice the first time that this fails, else ""."""
-        # After a line that a full disk cut short, begin a new one.
-        data = b"\n" * self._failed + _line({"generation": generation, **metrics})
         try:
-            _append(self.path, data)
+            _append(self.path, {"generation": generation, **metrics})
         except OSError as error:
             notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on"
             self._failed = True
@@ -50,17 +54,67 @@ class MetricsFile:
     def read(self) -> list[dict[str, Any]]:
         """Return the last line of every generation, in order; None stands for a number that is not finite.
 
-        What is no metric is left out, as in `metrics_of`.
+        What is damaged, or is no metric, is left out.
         """
-        lines = {line["generation"]: line for found in _lines(self.path) if (line := metrics_of(found))}
+        lines = dict[int, dict[str, Any]]()
+        with suppress(DataError, ResourceError):
+            for _, text in lines_of(self.path):
+                with suppress(ValueError):
+                    line = metrics_in(text)
+                    lines[line["generation"]] = line
         return [lines[generation] for generation in sorted(lines)]
 
-    def trim(self, generations: int) -> None:
-        """Remove the lines of generations that were not committed, and incomplete lines."""
-        lines = {line["generation"]: found for found in _lines(self.path) if (line := metrics_of(found))}
-        kept = [_line(lines[generation]) for generation in sorted(lines) if generation < generations]
-        with suppress(OSError):
-            replace_file(self.path, b"".join(kept), durable=False)
+    def mistakes(self, committed: Sequence[Line]) -> list[str]:
+        """Return what is wrong with the file: it cannot be read, has damaged lines, or other amounts than the manifest.
+
+        Of each kind, the first is named and the others are counted. An incomplete last line is no mistake.
+        """
+        damaged, differing = list[str](), list[str]()
+        try:
+            for number, (_, text) in enumerate(lines_of(self.path) if os.path.lexists(self.path) else (), 1):
+                try:
+                    line = metrics_in(text)
+                except ValueError as error:
+                    damaged += [f"line {number}: {error}"] if text.endswith(b"\n") else []
+                    continue
+                if (generation := line["generation"]) < len(committed):
+                    spent = asdict(committed[generation].spent)
+                    other = [name for name in spent if spent[name] != round(line.get(name) or 0, 6)]
+                    what = f"line {number}: generation {generation} has other {', '.join(other)} than in the manifest"
+                    differing += [what] if other else []
+        except (DataError, ResourceError) as error:
+            return [str(error)]
+        return [
+            f"{self.path}: {found[0]}{f'; and {len(found) - 1} more' if found[1:] else ''}"
+            for found in (damaged, differing)
+            if found
+        ]
+
+    def trim(self, generations: int) -> str:
+        """Cut off the lines of generations that were not committed, and an incomplete one; return a notice, or "".
+
+        No other line is removed, whether it can be read or not, and none where reading fails.
+        """
+        end, cut = 0, None
+        try:
+            for after, text in lines_of(self.path) if os.path.lexists(self.path) else ():
+                with suppress(ValueError):
+                    committed = metrics_in(text)["generation"] < generations
+                    cut = None if committed else end if cut is None else cut
+                end = after if text.endswith(b"\n") else end
+            with resources("write", self.path):
+                if cut is not None or (os.path.lexists(self.path) and self.path.stat().st_size > end):
+                    os.truncate(self.path, end if cut is None else cut)
+        except (DataError, ResourceError) as error:
+            return f"{error}; nothing is removed from it, and the run goes on"
+        return ""
+
+
+def metrics_in(text: bytes) -> dict[str, Any]:
+    """Return the metrics in a line of the file, as `metrics_of`. Raises ValueError where it is damaged."""
+    if not (found := metrics_of(without_checksum(text.rstrip(b"\n")))):
+        raise ValueError("it is of no generation")
+    return found
 
 
 def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,33 +134,24 @@ def _is_value(value: object) -> bool:
 
 def looked_at(directory: Path, block: int, episodes: int) -> int:
     """Note that a block of test episodes was looked at, where that can be written; return how often it had been."""
-    path = directory / EVALUATIONS
-    before = sum(bool(line.get("block") == block) for line in _lines(path))
+    path, before = directory / EVALUATIONS, 0
+    with suppress(DataError, ResourceError):
+        for _, text in lines_of(path):
+            with suppress(ValueError):
+                before += without_checksum(text.rstrip(b"\n")).get("block") == block
     with suppress(OSError):
-        _append(path, _line({"block": block, "episodes": episodes}))
+        _append(path, {"block": block, "episodes": episodes})
     return before
 
 
-def _append(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+def _append(path: Path, values: Mapping[str, Any]) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
     try:
-        write_all(descriptor, data)
+        size = os.fstat(descriptor).st_size
+        cut_short = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"  # by a full disk or a crash
+        append(descriptor, b"\n" * cut_short + sealed(one_line(values).encode()) + b"\n", durable=False)
     finally:
         os.close(descriptor)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a file of lines; what cannot be read is left out."""
-    with suppress(DataError, ResourceError):
-        for text in read_file(path, most=LARGEST_METRICS).split(b"\n"):
-            with suppress(ValueError, RecursionError):
-                line = json.loads(text)
-                if isinstance(line, dict):
-                    yield line
-
-
-def _line(metrics: Mapping[str, Any]) -> bytes:
-    return one_line(metrics).encode() + b"\n"
 
 
 def one_line(values: object) -> str:

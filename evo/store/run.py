@@ -216,7 +216,8 @@ class Run:
         champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
         changed = difference(self.store.identity, self.config.identity())
         changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed]
-        return [note.replace(f"{self.directory}{os.sep}", "") for note in [*self.store.notices, *changed, *champion]]
+        found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *champion]
+        return [note.replace(f"{self.directory}{os.sep}", "") for note in found]
 
     def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
         """Yield the records that have returns, newest first, and note where they are too large to be read.

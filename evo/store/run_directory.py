@@ -26,6 +26,7 @@ from evo.files.layout import (
     LARGEST_FINGERPRINT,
     LARGEST_MANIFEST,
     MANIFEST,
+    METRICS,
     POPULATION,
     PUBLISHED,
     RECORDS,
@@ -253,11 +254,13 @@ def clean(directory: Path, recovered: Recovered) -> None:
 
 
 def _set_aside(directory: Path) -> Path:
-    """Make a folder for damaged files, with a copy of the whole manifest."""
+    """Make a folder for damaged files, with copies of the whole manifest and metrics."""
     numbers = itertools.count()
     aside = next(path for number in numbers if not (path := directory / DAMAGED / f"{number:03d}").exists())
     aside.mkdir(parents=True)
     shutil.copyfile(directory / MANIFEST, aside / MANIFEST)
+    with suppress(OSError):
+        shutil.copyfile(directory / METRICS, aside / METRICS, follow_symlinks=False)
     sync_directory(aside)
     return aside
 

@@ -117,7 +117,10 @@ class Store:
             store = cls(directory, recovered := recover(directory), lock, KEEP_EVERY)
             with resources("write to", directory):
                 clean(directory, recovered)
-                store._metrics.trim(store.next_generation)
+                mistakes = store.metrics_mistakes()
+                if notice := store._metrics.trim(store.next_generation):
+                    mistakes = [notice]
+            store.notices += mistakes
             return store
         except BaseException:
             release(lock)
@@ -244,6 +247,10 @@ class Store:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for a non-finite number."""
         return self._metrics.read()
+
+    def metrics_mistakes(self) -> list[str]:
+        """Return what is wrong with the metrics file: damaged lines, and amounts that are not those of the manifest."""
+        return self._metrics.mistakes(self._lines)
 
     def write_champion(self, weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> None:
         """Replace champion.h5 and champion.json at the next flush, so that they are never newer than the manifest.

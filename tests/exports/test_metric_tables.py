@@ -16,6 +16,7 @@ import pytest
 from evo.cli.commands.watch import MetricsTail
 from evo.errors import ConfigurationError, extra
 from evo.exports.tables import columns, csv_of
+from evo.files.lines import sealed, without_checksum
 from evo.store.metrics import MetricsFile
 from evo.store.run import Run
 from evo.store.store import Store
@@ -75,17 +76,18 @@ def test_what_has_no_name_or_value_of_a_metric_is_dropped_by_every_reader_and_ke
     run = shutil.copytree(run, tmp_path / "run")
     before = called(run.parent, "export", "run", "--to", "csv", program="evo")
     file = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [without_checksum(line) for line in file.read_bytes().splitlines()]
     odd = {"words": "\x1b[2J", "listed": [1], "large": 10**400, "yes": True, "nested": {"a": 1}}
     wrong = [{"generation": number, "mean": 5.0} for number in ("0", 0.5, True, -1, None, [0], 1 << 60)]
     texts = [json.dumps({**line, **dict.fromkeys(HOSTILE, 1.0), **odd}) for line in lines]
-    file.write_text("\n".join([*texts, *map(json.dumps, wrong), ""]))
+    file.write_bytes(b"".join(sealed(text.encode()) + b"\n" for text in [*texts, *map(json.dumps, wrong)]))
+    written = file.read_bytes()
     assert called(run.parent, "export", "run", "--to", "csv", program="evo") == before
     assert [set(line) & {*HOSTILE, *odd} for line in MetricsTail(run).read()] == [set()] * (len(lines) - 1)
     assert [set(line) & {*HOSTILE, *odd} for line in MetricsFile(run).read()] == [set()] * len(lines)
     called(run.parent, "doctor", "run", program="evo")
     MetricsFile(run).trim(len(lines))
-    assert file.read_text() == "".join(f"{text}\n" for text in texts)
+    assert file.read_bytes() == written
 
 
 def test_a_table_of_no_generations_has_a_header() -> None:

@@ -17,6 +17,7 @@ import pytest
 import evo
 from evo.diagnosis.examination import diagnosis
 from evo.errors import ConfigurationError, DataError
+from evo.files.lines import sealed, without_checksum
 from evo.games.catalogue.snake.pictures import Board, position
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
@@ -27,6 +28,7 @@ from evo.report.charts import rising
 from evo.report.records import ancestry_of
 from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
+from evo.store.metrics import one_line
 from evo.store.run import Run
 from evo.store.store import Store
 from snake.rules import Game
@@ -67,11 +69,11 @@ def page_of(*runs: Path, output: Path | None = None) -> Page:
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [without_checksum(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
 
 
 def rewrite(run: Path, lines: list[dict[str, Any]]) -> None:
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run / "metrics.jsonl").write_bytes(b"".join(sealed(one_line(line).encode()) + b"\n" for line in lines))
 
 
 def test_a_run_ends_with_the_report_that_the_command_writes_and_equal_runs_have_equal_ones(

@@ -7,8 +7,9 @@ import pytest
 
 from evo.errors import DataError
 from evo.files.hashing import array_digest, first_hash, next_hash
+from evo.files.lines import with_checksum, without_checksum
 from evo.records import Spent
-from evo.store.manifest import FileStamp, Line, header, parse, with_checksum, without_checksum
+from evo.store.manifest import FileStamp, Line, header, parse
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}
 

@@ -20,6 +20,7 @@ import pytest
 
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.hashing import array_digest, first_hash, next_hash
+from evo.files.lines import with_checksum, without_checksum
 from evo.networks.candidates import PublishedFiles
 from evo.store import store as store_module
 from evo.store.store import Store
@@ -407,6 +408,57 @@ def test_metrics_of_generations_that_were_lost_are_forgotten(tmp_path: Path) -> 
         assert [line["generation"] for line in resumed.metrics()] == [0, 1, 2]
         commit(resumed, 3)
         assert [line["generation"] for line in resumed.metrics()] == [0, 1, 2, 3]
+
+
+def test_a_spoilt_line_of_metrics_is_named_and_left_out_and_stays(tmp_path: Path) -> None:
+    made(tmp_path / "run", 6).close()
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    spoilt = [lines[0], lines[1].replace(b"1.0", b"9.0"), b"\0" * 20 + b"\n", *lines[2:]]
+    path.write_bytes(b"".join(spoilt))
+    with Store.open(tmp_path / "run") as store:
+        assert [line["generation"] for line in store.metrics()] == [0, 2, 3, 4, 5]
+        assert store.notices == [f"{path}: line 2: its checksum is wrong; and 1 more"]
+        commit(store, 6)
+        assert store.metrics()[-1]["generation"] == 6
+    assert path.read_bytes().startswith(b"".join(spoilt))
+
+
+@pytest.mark.parametrize("name", ["frames", "seconds", "forward_passes"])
+def test_amounts_that_are_not_those_of_the_manifest_are_named(tmp_path: Path, name: str) -> None:
+    made(tmp_path / "run", 4).close()
+    path = tmp_path / "run" / "metrics.jsonl"
+    assert Store.read(tmp_path / "run").metrics_mistakes() == []
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[2] = with_checksum({**without_checksum(lines[2].rstrip()), name: 77}) + b"\n"
+    path.write_bytes(b"".join(lines))
+    found = f"{path}: line 3: generation 2 has other {name} than in the manifest"
+    assert Store.read(tmp_path / "run").metrics_mistakes() == [found]
+
+
+@pytest.mark.parametrize("how", ["link", "EIO", "sparse"])
+def test_metrics_are_never_replaced_by_less_than_they_held(tmp_path: Path, how: str) -> None:
+    """A resume rewrote the file from what it could read, which after one failed read was nothing."""
+    made(tmp_path / "run", 30).close()
+    path, kept = tmp_path / "run" / "metrics.jsonl", tmp_path / "run" / "metrics.jsonl"
+    words: list[str] = []
+    if how == "link":
+        kept = path.rename(tmp_path / "elsewhere.jsonl")
+        path.symlink_to(kept)
+    elif how == "EIO":
+        words = ["strace", "-f", "-qq", "-P", str(path), "-e", "inject=read:error=EIO:when=1"]
+        words += ["-o", f"{tmp_path}/trace"]
+    before = kept.read_bytes()
+    if how == "sparse":
+        with path.open("r+b") as file:
+            file.truncate((2 << 30) + 4096)
+    program = "import sys; from tests.store import committing; sys.exit(committing.main(*sys.argv[1:]))"
+    command = [*words, sys.executable, "-c", program, str(tmp_path / "run"), "31", "0", "8"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=120).returncode == 0
+    assert kept.read_bytes().startswith(before)
+    if how == "EIO":
+        assert "INJECTED" in (tmp_path / "trace").read_text()
+    assert (how != "link") == (b'"generation": 30' in kept.read_bytes())
 
 
 def test_metrics_that_cannot_be_written_are_one_notice_and_the_run_goes_on(tmp_path: Path, hashes: list[str]) -> None:

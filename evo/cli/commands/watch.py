@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from argparse import ArgumentParser, Namespace
@@ -15,7 +14,7 @@ from evo.cli.arguments import add
 from evo.errors import DataError, counted
 from evo.files.layout import CHAMPION, METRICS
 from evo.plugins import registry
-from evo.store.metrics import metrics_of
+from evo.store.metrics import metrics_in
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
@@ -72,7 +71,7 @@ def main(arguments: Namespace) -> int:
 
 
 class MetricsTail:
-    """The lines of metrics.jsonl as they are appended, as `metrics_of`."""
+    """The lines of metrics.jsonl as they are appended, as `metrics_in`."""
 
     def __init__(self, directory: Path) -> None:
         self._path, self._offset = directory / METRICS, 0
@@ -100,8 +99,8 @@ class MetricsTail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for text in whole.split(b"\n"):
-            with suppress(ValueError, RecursionError, AttributeError, KeyError):
-                line = metrics_of(json.loads(text))
+            with suppress(ValueError):
+                line = metrics_in(text)
                 if line["generation"] >= self._next:
                     self._pending[line["generation"]] = line
         return bool(whole)

@@ -10,6 +10,7 @@ import pytest
 
 from evo.cli.commands.watch import Champions, MetricsTail
 from evo.config.experiment import Experiment
+from evo.files.lines import with_checksum
 from evo.files.lock import is_running
 from tests.helpers.calling import SMALL, called, command
 
@@ -31,14 +32,15 @@ def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path
 def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
     tail, path = MetricsTail(tmp_path), tmp_path / "metrics.jsonl"
     assert list(tail.read()) == []
-    path.write_text('{"generation": 0}\n{"generation": 1}\nnothing\n{"generation": 1, "test": 5}\n{"gener')
+    zero, one, two, three = (with_checksum({"generation": generation}) + b"\n" for generation in range(4))
+    path.write_bytes(zero + one + b"nothing\n" + with_checksum({"generation": 1, "test": 5}) + b"\n" + two[:9])
     assert [line["generation"] for line in tail.read()] == [0]
-    with path.open("a") as file:
-        file.write('ation": 2}\n')
+    with path.open("ab") as file:
+        file.write(two[9:])
     assert list(tail.read()) == [{"generation": 1, "test": 5}]
     assert list(tail.read()) == [{"generation": 2}]
     assert list(tail.read()) == []
-    path.write_text('{"generation": 3}\n')
+    path.write_bytes(three)
     assert list(tail.read()) == []
     assert list(tail.read()) == [{"generation": 3}]
 
