@@ -16,7 +16,6 @@ of a weight matrix (NAME "weights", two dimensions, float32) is the SHA-256 of t
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.files.lines import canonical_json
+
 
 class ArrayDigest(NamedTuple):
     """Dtype, shape and digest of an array, as the chain hashes them."""
@@ -32,11 +33,6 @@ class ArrayDigest(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     sha256: str
-
-
-def canonical_json(value: object) -> bytes:
-    """Return canonical JSON: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def plain(array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -13,12 +13,16 @@ from typing import Any, BinaryIO
 
 from evo.errors import ResourceError
 from evo.files.durable import open_regular, resources, write_all
-from evo.files.hashing import canonical_json
 
 LONGEST = 1 << 24  # bytes of a line that is written, and that is read whole
 
 _CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
+
+
+def canonical_json(value: object) -> bytes:
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def with_checksum(body: Mapping[str, object]) -> bytes:
