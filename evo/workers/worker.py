@@ -39,7 +39,6 @@ START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import spawned; spawned(int(sys.argv[1]))"
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
-UNNAMED = "\0"  # between the name of a thread and its number
 OFTEN = 0.25  # seconds between two messages of progress
 IDLE = 0.01  # part of a processor below which a process that starts does nothing
 SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
@@ -81,10 +80,10 @@ def serve_forks(descriptor: int) -> NoReturn:
         left = ""
         try:
             if spec.prepare and spec.start != "spawn":
-                before = _shared_with_forks()
                 with watched(control, spec):
+                    before = _shared_with_forks()  # with the watcher, which may be there a moment longer
                     named(spec.prepare)(spec.context)
-                if left := " and ".join(filter(None, _new(_shared_with_forks(), before))):
+                if left := _left(before):
                     spec = replace(spec, start="spawn")
             outlive_parent()
             control.send((clock.wall.stood_still, left))
@@ -119,22 +118,27 @@ def serve_forks(descriptor: int) -> NoReturn:
         os._exit(0)
 
 
-def _shared_with_forks() -> tuple[set[str], set[str]]:
-    """Return the threads of this process, which a forked one lacks, and its open files, whose position is shared."""
+def _shared_with_forks() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of this process's threads, which a forked one lacks, and of open files, whose place it shares.
+
+    Keys are numbers of threads and paths of files.
+    """
     named_ones = {str(thread.native_id): thread.name for thread in threading.enumerate()}
     try:
-        threads = {named_ones.get(number, "") + UNNAMED + number for number in os.listdir("/proc/self/task")}
+        threads = {number: named_ones.get(number, "unnamed") for number in os.listdir("/proc/self/task")}
         files = {os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
     except OSError:  # not on this system
-        return {name + UNNAMED + number for number, name in named_ones.items()}, set()
-    return threads, {path for path in files if os.path.isfile(path)}
+        return named_ones, {}
+    return threads, {path: path for path in files if os.path.isfile(path)}
 
 
-def _new(now: tuple[set[str], set[str]], before: tuple[set[str], set[str]]) -> Iterator[str]:
-    """Yield in words which threads and which files there are now, and were not before."""
-    for noun, ones, others in zip(("thread", "open file"), now, before, strict=True):
-        if new := sorted(ones - others):
-            yield f"{counted(len(new), noun)} ({', '.join(one.partition(UNNAMED)[0] or 'unnamed' for one in new[:3])})"
+def _left(before: tuple[dict[str, str], dict[str, str]]) -> str:
+    """Return in words which threads and which files there are, and were not before; empty where there are none."""
+    found = []
+    for noun, ones, others in zip(("thread", "open file"), _shared_with_forks(), before, strict=True):
+        if new := [ones[key] for key in sorted(ones.keys() - others.keys())]:
+            found.append(f"{counted(len(new), noun)} ({', '.join(new[:3])})")
+    return " and ".join(found)
 
 
 @contextmanager
