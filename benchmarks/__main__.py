@@ -1,10 +1,9 @@
 """Compare with other software: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
 
 With --only it measures some sections, and replaces these where the others are of the same machine and versions. What
-follows from RESULTS.md is written with it: the comparison in README.md, and benchmarks/ratios.json. With --smoke it
-takes seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json. That is
-the lowest that the short form gave on any machine, so it is below the figure in RESULTS.md; delete the file to
-begin anew.
+follows from RESULTS.md is written with it: docs/comparison.md, and benchmarks/ratios.json. With --smoke it takes
+seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json. That is the
+lowest that the short form gave on any machine, so it is below the figure in RESULTS.md; delete the file to begin anew.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.steadiness import Steadiness
 from benchmarks.tables import Form, Table, failing, number
 
 HERE = Path(__file__).parent
-RESULTS, RATIOS, README = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "README.md"
+RESULTS, RATIOS, COMPARISON = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "docs" / "comparison.md"
 # In this order: what plays with TensorFlow in this process comes late, and what starts it first has one thread. The
 # longest section, in processes of its own, is last.
 SECTIONS = (
@@ -50,7 +49,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, default=DEFAULT, metavar="DIR", help="where the peers' environments are")
     parser.add_argument("--run", type=Path, metavar="RUN_DIR", help="also play the last population of this run")
     parser.add_argument("--print", action="store_true", help="print what is measured, write nothing")
-    parser.add_argument("--comparison", action="store_true", help="measure nothing: print the comparison of README.md")
+    parser.add_argument("--comparison", action="store_true", help="measure nothing: print the comparison")
     arguments = parser.parse_args()
     if arguments.comparison:
         print(comparison.comparison(RESULTS.read_text(encoding="utf-8")))
@@ -92,7 +91,7 @@ def measure(names: Sequence[str], form: Form, old: str | None) -> dict[str, Meas
         steadiness.look()
         if old is not None and form.peers:
             RESULTS.write_text(report.written(old, form.peers, found, SECTIONS), encoding="utf-8")
-            comparison.write(README, RESULTS)
+            comparison.write(COMPARISON, RESULTS)
     print(steadiness.told(), file=sys.stderr)
     return found
 

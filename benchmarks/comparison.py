@@ -1,4 +1,4 @@
-"""The table of README.md that compares us with others, every cell of it from benchmarks/RESULTS.md.
+"""The table of docs/comparison.md that compares us with others, every cell of it from benchmarks/RESULTS.md.
 
     python -m benchmarks --comparison
 
@@ -126,16 +126,16 @@ def version(results: str, library: str) -> str:
     return found[1] if found else "?"
 
 
-def replaced(readme: str, results: str) -> str:
-    """Return the text of README.md with its table made anew; ValueError where its marks are missing."""
-    before, begin, rest = readme.partition(BEGIN)
+def replaced(page: str, results: str) -> str:
+    """Return the text of docs/comparison.md with its table made anew; ValueError where its marks are missing."""
+    before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f'README.md: needs the lines "{BEGIN}" and "{END}" around its comparison')
+        raise ValueError(f'docs/comparison.md: needs the lines "{BEGIN}" and "{END}" around its comparison')
     return f"{before}{BEGIN}\n\n{comparison(results)}\n\n{END}{after}"
 
 
-def write(readme: Path, results: Path) -> None:
-    """Write the table into README.md."""
-    text = replaced(readme.read_text(encoding="utf-8"), results.read_text(encoding="utf-8"))
-    readme.write_text(text, encoding="utf-8")
+def write(page: Path, results: Path) -> None:
+    """Write the table into docs/comparison.md."""
+    text = replaced(page.read_text(encoding="utf-8"), results.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")

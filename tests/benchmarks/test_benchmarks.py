@@ -181,10 +181,10 @@ def test_a_section_is_written_into_the_results_and_leaves_the_others(
     def table(cell: str) -> Table:
         return Table(f"Of {cell}", "A note.", ("a",), [[cell]])
 
-    results, readme = tmp_path / "RESULTS.md", tmp_path / "README.md"
-    readme.write_text(f"before\n{comparison.BEGIN}\n{comparison.END}\nafter\n")
+    results, page = tmp_path / "RESULTS.md", tmp_path / "comparison.md"
+    page.write_text(f"before\n{comparison.BEGIN}\n{comparison.END}\nafter\n")
     monkeypatch.setattr("benchmarks.__main__.RESULTS", results)
-    monkeypatch.setattr("benchmarks.__main__.README", readme)
+    monkeypatch.setattr("benchmarks.__main__.COMPARISON", page)
     monkeypatch.setattr("benchmarks.__main__.keep", lambda names: 0)
     monkeypatch.setattr("benchmarks.steadiness.spin", lambda processes: processes)
     steadiness = Steadiness([1, 1], [2, 2])
@@ -234,10 +234,15 @@ def test_steps_of_games_alone_are_those_that_play_and_without_the_peer_nothing_i
     assert "Without gymnax: its environment" in table.note
 
 
-def test_the_comparison_of_the_readme_is_that_of_the_results() -> None:
-    readme, results = (ROOT / "README.md").read_text(), RESULTS.read_text()
-    assert comparison.replaced(readme, results) == readme
-    assert comparison.comparison(results).count("\n| ") >= 6
+def test_the_comparison_is_that_of_the_results_and_the_readme_has_rows_of_it() -> None:
+    page, results = (ROOT / "docs" / "comparison.md").read_text(), RESULTS.read_text()
+    assert comparison.replaced(page, results) == page
+    rows = comparison.comparison(results).splitlines()
+    assert len(rows) >= 8
+    section = (ROOT / "README.md").read_text().split("\n## How it compares\n")[1].split("\n## ")[0]
+    shown = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(shown) > 4
+    assert [line for line in shown if line not in rows] == []
 
 
 def test_the_comparison_shows_a_peer_in_its_fastest_form() -> None:

@@ -112,6 +112,10 @@ def test_one_command_follows_the_heading(heading: str) -> None:
     assert len(found[0][1].strip().splitlines()) == 1
 
 
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 1000
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
@@ -135,7 +139,7 @@ def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
 
 
 def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_announced() -> None:
-    section = (ROOT / "README.md").read_text().split("\n## Limitations\n")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "guarantees.md").read_text().split("\n## Limitations\n")[1].split("\n## ")[0]
     existing = set(registry.names("cli.commands", "main"))
     announced = {"verify", "watch", "report", "compare", "plan", "play", "export"}
     assert {name for name in announced if f"`{name}`" in section} == announced - existing
