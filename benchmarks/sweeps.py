@@ -129,7 +129,7 @@ class Board(Benchmark):
     ) -> list[ComparedRun]:
         """Train in this process."""
         began = time.process_time()
-        found = train(planned, describe=describe, trainer=_here)
+        found = train(planned, describe=describe, begin=_here)
         self._spent += time.process_time() - began
         return found
 
@@ -139,7 +139,7 @@ class Board(Benchmark):
 
     def judge(self, settings: SweepSettings, trial: Trial) -> float:
         """Return the mean test score on fresh seeds."""
-        scores = [run.score for run in train(settings.retests(trial), trainer=_here)]
+        scores = [run.score for run in train(settings.retests(trial), begin=_here)]
         return fmean(score.mean for score in scores if score is not None)
 
 

@@ -8,7 +8,7 @@ make a method look fast that seldom gets there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison.methods import Method, RunRow
+from evo.config.sections import plural
 from evo.statistics import kaplan_meier_median, performance_profile, t_interval
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import COUNTED, SO_FAR
@@ -54,6 +55,26 @@ class Reaching:
 
     score: float
     methods: tuple[Reached, ...]
+
+
+class Plot(NamedTuple):
+    """Curves of methods, with what is along the axes."""
+
+    name: str  # of a file
+    title: str
+    across: str
+    up: str
+    about: str
+    curves: list[Curve]
+
+
+def plots(methods: Sequence[Method]) -> Iterator[Plot]:
+    """Yield the score against every amount, and the performance profiles; those without curves too."""
+    for amount in COUNTED:
+        about, of = "mean over seeds with its 95 % interval", plural(amount)
+        yield Plot(f"score-{amount}", f"Score over {of}", of, "test score", about, score_curves(methods, amount))
+    about = "the share of runs above a score, with 95 % intervals"
+    yield Plot("profiles", "Performance profile", "test score", "share of runs", about, profiles(methods))
 
 
 def score_curves(methods: Sequence[Method], amount: str) -> list[Curve]:

@@ -15,12 +15,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from evo.comparison.file import ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
 from evo.comparison.tables import Comparison, comparison_of
-from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
@@ -31,9 +29,8 @@ from evo.store.metrics import MetricsFile
 from evo.training.beginning import open_or_begin
 from evo.workers import hardware
 
-Begun = TypeVar("Begun")
 Show = Callable[[str], object]  # shows a line
-Trainer = Callable[[PlannedRun], str]  # trains a run to its end; returns why it failed, or nothing
+Trained = subprocess.Popen[str] | str  # a process that trains a run, or why one that is over failed, or nothing
 
 PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
 FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
@@ -99,17 +96,17 @@ def train(
     progress: Show | None = None,
     live: Show | None = None,
     describe: Callable[[ComparedRun], str] = result_text,
-    trainer: Trainer | None = None,
+    begin: Callable[[PlannedRun], Trained] | None = None,
 ) -> list[ComparedRun]:
     """Train what is not yet trained, and return what came of each run.
 
     `progress` gets a line in the words of `describe` when a run ends; `live` gets one about once a second that says
-    how far the others are. Without a trainer, each run has a process of its own, and as many train side by side as
+    how far the others are. Each run has a process of its own, which `begin` starts, and as many train side by side as
     there are cores for. ConfigurationError: a directory has another run.
     """
     refuse_other_runs(planned)
     found: dict[int, ComparedRun] = {}
-    for number, run in _side_by_side(planned, live) if trainer is None else _one_by_one(planned, trainer):
+    for number, run in _side_by_side(planned, live, begin or _process_of):
         found[number] = run
         if progress is not None:
             progress(f"{len(found)}/{len(planned)}  {run.method}  seed {run.seed}  {describe(run)}")
@@ -118,10 +115,11 @@ def train(
 
 def at_once(planned: Sequence[PlannedRun]) -> int:
     """Return how many of these runs there are cores for at a time; 1 where one of them takes all, or uses a GPU."""
-    if hardware.visible() and any(_may_use_a_gpu(run.experiment) for run in planned):
+    most, experiments = 1, [run.experiment for run in planned]
+    on_gpus = any(one.learns_in_tensorflow or one.policy.player == "tensorflow" for one in experiments)
+    if on_gpus and hardware.visible():
         return 1
-    most = 1
-    for experiment in (run.experiment for run in planned):
+    for experiment in experiments:
         learning = _cores_of(experiment.learner) if experiment.learns else 1
         most = max(most, experiment.workers.processes, learning)
     return max(1, hardware.cores() // most)
@@ -133,18 +131,9 @@ def _cores_of(learner: LearnerOptions) -> int:
     return learner.thread_count * (learner.processes if learner.strategy in CLUSTERS else 1)
 
 
-def _may_use_a_gpu(experiment: Experiment) -> bool:
-    return experiment.learns_in_tensorflow or experiment.policy.player == "tensorflow"
-
-
-def _one_by_one(planned: Sequence[PlannedRun], trainer: Trainer) -> Iterator[tuple[int, ComparedRun]]:
-    """Yield the number and the result of every run, which `trainer` trains."""
-    for number, run in enumerate(planned):
-        begun = _begin(run, trainer)
-        yield number, _ended(run, begun) if isinstance(begun, str) else begun
-
-
-def _side_by_side(planned: Sequence[PlannedRun], live: Show | None) -> Iterator[tuple[int, ComparedRun]]:
+def _side_by_side(
+    planned: Sequence[PlannedRun], live: Show | None, begin: Callable[[PlannedRun], Trained]
+) -> Iterator[tuple[int, ComparedRun]]:
     """Yield the number and the result of every run as it ends, each in a process of its own.
 
     LockedError: another process trains one of them; then all others stop too.
@@ -155,11 +144,11 @@ def _side_by_side(planned: Sequence[PlannedRun], live: Show | None) -> Iterator[
         while waiting or running:
             while waiting and len(running) < most:
                 number, run = waiting.popleft()
-                begun = _begin(run, _process_of)
+                begun = _begin(run, begin)
                 if isinstance(begun, subprocess.Popen):
                     running[number] = begun
                 else:
-                    yield number, begun
+                    yield number, _ended(run, begun) if isinstance(begun, str) else begun
             if running:
                 number, out, err = _first_to_end(planned, running, live)
                 code = running.pop(number).returncode
@@ -168,7 +157,7 @@ def _side_by_side(planned: Sequence[PlannedRun], live: Show | None) -> Iterator[
         _stop(running.values())
 
 
-def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Begun]) -> Begun | ComparedRun:
+def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Trained]) -> Trained | ComparedRun:
     """Begin to train, or return what came of a run that has ended before, or that cannot begin."""
     try:
         found = trained_run(run)

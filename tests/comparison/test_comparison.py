@@ -28,7 +28,7 @@ from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, LockedError
 from evo.records import Spent
-from evo.report.comparison import ComparisonPage
+from evo.report.comparison import comparison_page
 from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
 from evo.workers.hardware import cores
@@ -59,7 +59,7 @@ def in_this_process(run: PlannedRun) -> str:
 
 def compared(planned: ComparisonFile) -> dict[str, Any]:
     """Train in this process; return the report without seconds, which no two trainings share."""
-    return timeless(formats_of(training.train(planned.runs, progress=print, trainer=in_this_process)))
+    return timeless(formats_of(training.train(planned.runs, progress=print, begin=in_this_process)))
 
 
 def formats_of(found: Sequence[ComparedRun]) -> Any:
@@ -253,7 +253,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
         return in_this_process(run)
 
     with pytest.raises(KeyboardInterrupt):
-        training.train(planned.runs, trainer=stopped)
+        training.train(planned.runs, begin=stopped)
     began = (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()
     assert len(began) == 2
     resumed = compared(planned)
@@ -269,7 +269,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
     changed = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "halves")
     with pytest.raises(ConfigurationError) as caught:
-        training.train(changed.runs, trainer=must_not_train)
+        training.train(changed.runs, begin=must_not_train)
     lines = str(caught.value).splitlines()
     assert "choose another comparison.directory" in lines[0]
     assert len(lines) == 3
@@ -286,7 +286,7 @@ def must_not_train(run: PlannedRun) -> str:
 
 
 def compared_without_training(planned: ComparisonFile) -> dict[str, Any]:
-    return timeless(formats_of(training.train(planned.runs, trainer=must_not_train)))
+    return timeless(formats_of(training.train(planned.runs, begin=must_not_train)))
 
 
 def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> No
     damaged = planned.runs[1].directory
     damaged.mkdir(parents=True)
     (damaged / "manifest.jsonl").write_text("nonsense\n")
-    found = training.train(planned.runs, trainer=trainer)
+    found = training.train(planned.runs, begin=trainer)
     (table,) = report_of(found).tables
     assert [(method.name, len(method.scores)) for method in table.methods].count(("two-ga", 1)) == 1
     by_name = {method.name: method for method in table.methods}
@@ -316,7 +316,7 @@ def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
         raise LockedError("locked")
 
     with pytest.raises(LockedError):
-        training.train(planned.runs, trainer=locked)
+        training.train(planned.runs, begin=locked)
 
 
 def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> None:
@@ -486,10 +486,10 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
     assert "b wins" in tex
     assert r"10 \% apart" in tex
     rows = [line for line in tex.splitlines() if line.endswith(r"\\")]
-    assert {line.count(" & ") for line in rows} == {len(formats.TITLES) - 1, len(formats.PAIR_TITLES) - 1}
+    assert {line.count(" & ") for line in rows} == {len(formats.METHODS) - 1, len(formats.PAIRS) - 1}
     text = formats.markdown(report)
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {
-        len(formats.TITLES) + 1, len(formats.PAIR_TITLES) + 1
+        len(formats.METHODS) + 1, len(formats.PAIRS) + 1
     }  # fmt: skip
     assert "b wins" in text
     assert "- unequal budgets" in text
@@ -505,7 +505,7 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
     (folder / "both.toml").write_text(COMPARISON.replace(COMPARISON.splitlines()[-1], sets) + "reach = 1000.0\n")
     planned = ComparisonFile.read(folder / "both.toml")
     assert planned.section.reach == 1000
-    found = training.train(planned.runs, trainer=in_this_process)
+    found = training.train(planned.runs, begin=in_this_process)
     never, at_once = (tables.comparison_of(found, reach, 0.0) for reach in (1000.0, -100.0))
     (table,) = at_once.tables
     assert table.reaching is not None
@@ -517,8 +517,8 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
         line = f"| {method.name} | 2 of 2 | {min(firsts):,.0f} |"
         assert line in formats.markdown(at_once)
         assert f"| {method.name} | 0 of 2 | > {last:,.0f} |" in formats.markdown(never)
-        assert f"{method.name},-100.0,2,2,{min(firsts):.1f}," in formats.comma_separated(at_once)
-        assert f"{method.name},1000.0,2,0,,,," in formats.comma_separated(never)
+        assert f"{method.name},2,2,-100.0,{min(firsts):.1f}," in formats.comma_separated(at_once)
+        assert f"{method.name},2,0,1000.0,,,," in formats.comma_separated(never)
     assert "had -100.00 in a test of the run" in formats.latex(at_once)
     failed = [replace(found[0], score=None, failure="lost"), *found[1:]]
     (table,) = tables.comparison_of(failed, 1000.0, 0.0).tables
@@ -528,7 +528,7 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
     (table,) = tables.comparison_of([gone, *found[1:]], -100.0, 0.0).tables
     assert table.reaching is not None
     assert sorted((one.runs, one.reached) for one in table.reaching.methods) == [(2, 1), (2, 2)]
-    assert b"Time to -100.00" in ComparisonPage(at_once).html()
+    assert b"Time to -100.00" in comparison_page(at_once)
 
 
 def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(folder: Path) -> None:
@@ -806,3 +806,5 @@ def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) 
     before = [path.read_bytes() for path in written]
     assert [path.read_bytes() for path in figures.write_figures(report, folder / "figures")] == before
     assert b"one-ga (2)" in before[1] or b"<svg" in before[1]
+    hostile = report_of(made("$\\frac{1 _\x1b[2J", [1.0, 2.0]))  # no formula, and no text without a picture
+    assert len(figures.write_figures(hostile, folder / "figures")) == 2

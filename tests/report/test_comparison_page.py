@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.browser import chromium, missing, opened
-from evo.comparison.formats import MEANINGS, PAIR_MEANINGS
+from evo.comparison.formats import METHODS as COLUMNS
+from evo.comparison.formats import PAIRS
 from evo.comparison.runs import ComparedRun, runs_in
 from evo.comparison.tables import comparison_of
 from evo.report.comparison import write_comparison_page
@@ -135,8 +136,8 @@ def test_who_wins_is_said_first_and_columns_are_explained(tmp_path: Path) -> Non
     scores = np.arange(6) / 10
     runs = [*made("worse", list(1 + scores)), *made("better", list(9 + scores))]
     page = page_of(tmp_path / "page.html", runs)
-    for title, means in {**MEANINGS, **PAIR_MEANINGS}.items():
-        assert f"{title}: {means}" in page.text
+    for column in (*COLUMNS[1:], *PAIRS[2:]):
+        assert f"{column.title}: {column.meaning}" in page.text
     assert page.sentence.startswith("better (9.25) wins over worse (1.25) on snake")
     assert "random player" not in page.text
     page = page_of(tmp_path / "page.html", [*made("worse", list(-9 + scores)), *made("better", list(-1 + scores))])

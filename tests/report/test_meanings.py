@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import evo.diagnosis
-from evo.comparison.formats import MEANINGS, PAIR_MEANINGS, PAIR_TITLES, TITLES
+from evo.comparison.formats import METHODS, PAIRS
 from evo.report import meanings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,9 +51,7 @@ def test_every_sign_that_the_diagnosis_looks_at_has_a_meaning() -> None:
 def test_every_column_of_a_comparison_is_explained_on_its_page_and_in_its_report() -> None:
     listed = first_columns("compare.md", "## The table", "## The verdict")
     columns = [column for cell in listed for column in cell.split(", ")]
-    for title in TITLES[1:]:
-        assert title in columns
-        assert title in MEANINGS
-    for title in PAIR_TITLES[2:]:
-        assert title in PAIR_MEANINGS
-    assert len(MEANINGS) == len(TITLES) - 1
+    for column in METHODS[1:]:
+        assert column.title in columns
+        assert column.meaning
+    assert all(column.meaning for column in PAIRS[2:])
