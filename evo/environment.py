@@ -104,6 +104,11 @@ class Environment(Protocol):
         return None
 
     @property
+    def returns_type(self) -> type[np.int64 | np.float64]:
+        """The type of returns: int64 thousandths of a compiled game, else float64."""
+        return np.float64 if self.game is None else np.int64
+
+    @property
     def visible(self) -> bool:
         """Whether `replayed` shows episodes."""
         return False

@@ -17,7 +17,7 @@ Number = TypeVar("Number", int, float)
 
 # The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
 NOT_DETERMINISTIC = "environment-not-deterministic"
-WORST = np.iinfo(np.int64).min  # the return of an episode whose scores or rewards were not finite
+WORST = np.iinfo(np.int64).min  # the return in thousandths of an episode whose scores were not finite; of floats, -inf
 LARGEST_REWARD = (1 << 31) - 1  # thousandths, as recorded steps have them
 LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
 
@@ -150,7 +150,7 @@ class Transitions:
 class Result:
     """What K candidates did in E episodes; for a segment, in the E episodes that ended in it."""
 
-    returns: NDArray[np.int64]  # [K, E], thousandths; WORST where scores were not finite
+    returns: NDArray[Any]  # [K, E], int64 thousandths of a game, else float64; `worst_of` where scores were not finite
     lengths: NDArray[np.int32]  # [K, E], steps
     episode_metrics: NDArray[np.int32]  # [K, E, M], named by the environment's `episode_metrics`
     finite: NDArray[np.bool_]  # [K], False: weights or scores had a NaN or an infinity
@@ -167,10 +167,33 @@ class Result:
         return self.frames + bootstraps
 
 
-def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[str, Any]:
-    """Return the arrays of a result to be filled in; every return is WORST."""
+def unit_of(returns: NDArray[Any]) -> float:
+    """Return what a return of 1 is in an array: 1000 thousandths of a game, which are whole numbers, else 1."""
+    return 1000.0 if returns.dtype.kind == "i" else 1.0
+
+
+def worst_of(returns: NDArray[Any]) -> Any:
+    """Return what stands for a return that is not finite."""
+    return WORST if returns.dtype.kind == "i" else -np.inf
+
+
+def summed(returns: NDArray[Any]) -> NDArray[Any]:
+    """Return the sums of rows, added in order; `worst_of` where one is not finite.  # [N, E] -> [N]"""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.cumsum(returns, axis=1)[:, -1]
+    failed = (returns == worst_of(returns)).any(axis=1) | ~np.isfinite(total)
+    return np.where(failed, worst_of(returns), total)
+
+
+def mean_returns(total: NDArray[Any], episodes: int) -> NDArray[np.float64]:
+    """Return mean returns of sums over episodes, NaN where one was not finite.  # [M] -> [M]"""
+    return np.where(total == worst_of(total), np.nan, total / (unit_of(total) * episodes))
+
+
+def empty_result(candidates: int, episodes: int, episode_metrics: int, returns_type: Any = np.int64) -> dict[str, Any]:
+    """Return the arrays of a result to be filled in; every return is `worst_of`."""
     return {
-        "returns": np.full((candidates, episodes), WORST, np.int64),
+        "returns": np.full((candidates, episodes), worst_of(np.empty(0, returns_type)), returns_type),
         "lengths": np.zeros((candidates, episodes), np.int32),
         "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int32),
         "finite": np.zeros(candidates, np.bool_),

@@ -88,7 +88,7 @@ class Full(Distribution):
         """Return the mean and the candidates.  # [N + 1, P]"""
         return self._rows
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt covariance matrix and step size."""
         if all_tie(fitness):
             return {}

@@ -87,7 +87,7 @@ class Searches(Emitter):
         batch = self._search.population
         for k, source in enumerate(sources[-len(self._emitters) :]):
             part = children.some(slice(k * batch, (k + 1) * batch))
-            emitter, changes = self._emitters[k], (part.gains > 0).any()
+            emitter, changes = self._emitters[k], part.improving.any()
             if changes:
                 emitter.update(source, ranked(part), number)
             if not changes or not (np.abs(emitter.mean) < LARGEST).all():
@@ -123,8 +123,7 @@ def ranked(children: Children) -> NDArray[np.int64]:
 
     Those of empty cells are before all others, by fitness; others by how much better than the elite they are.
     """
-    value = np.where(children.empty, children.fitness, children.gains)
-    pairs = np.stack([children.empty.astype(np.int64), value], axis=1)
+    pairs = np.stack([children.empty.astype(np.int64), children.gains], axis=1)
     _, ranks = np.unique(pairs, axis=0, return_inverse=True)
     return np.where(children.cells == NOWHERE, FITNESS_WORST, ranks.reshape(-1).astype(np.int64))
 

@@ -27,7 +27,6 @@ from evo.evolution.population import (
     Sigma,
     SigmaSpread,
     candidates_of_task,
-    mean_returns,
     spread,
     tasks_of,
 )
@@ -46,6 +45,7 @@ from evo.records import (
     Result,
     Task,
     WeightSource,
+    mean_returns,
 )
 from evo.setup import Setup
 

@@ -60,7 +60,7 @@ class SelfAdaptive(Distribution):
         """Return the mean.  # [1, P]"""
         return self.mean[np.newaxis].astype(np.float32)
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
         if all_tie(fitness):
             return {}

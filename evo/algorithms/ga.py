@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from evo.evolution.population import (
-    FITNESS_WORST,
     LARGEST_POPULATION,
     OCTAVE,
     STEPS,
     Evaluated,
     PopulationOptions,
+    averaged,
     drawn_steps,
     fitness_metrics,
-    mean_returns,
+    fitness_worst,
     selection_metrics,
     sigma_table,
     tasks_of,
@@ -47,7 +47,7 @@ from evo.evolution.toolbox import (
 )
 from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource, mean_returns
 from evo.setup import Setup
 
 MIGRATION_EVERY = 10  # generations, where an experiment does not say
@@ -231,10 +231,12 @@ class GeneticAlgorithm(Algorithm):
         evaluated = Evaluated(results)
         names: Arrays = {"parent": source.rows, "mate": source.mates, "key": source.keys, "sigma": source.sigmas}
         recorded = {**names, **evaluated.record()}
-        for one, value in zip(population, evaluated.fitness(options).tolist(), strict=True):
-            past, before = min(one.age, options.memory - 1), one.fitness.values[0] if one.age else FITNESS_WORST
-            if past and value > FITNESS_WORST and before > FITNESS_WORST:
-                value = (before * past + value) // (past + 1)
+        fitness = evaluated.fitness(options)
+        failed = fitness_worst(fitness)
+        for one, value in zip(population, fitness.tolist(), strict=True):
+            past, before = min(one.age, options.memory - 1), one.fitness.wvalues[0] if one.age else failed
+            if past and value > failed and before > failed:
+                value = averaged(before * past + value, past + 1)
             one.age, one.fitness = one.age + 1, kind((value,))
         return evaluated, recorded
 

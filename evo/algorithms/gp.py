@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, mean_returns, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, tasks_of
 from evo.evolution.toolbox import drawing_from, fitness_class
 from evo.randomness.streams import Purpose, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource, mean_returns
 from evo.setup import Setup
 
 TRIES = 4  # mutations of a child that is there already, at most
@@ -87,7 +87,7 @@ class GeneticProgramming(Algorithm):
         for operator in ("mate", "mutate"):
             toolbox.decorate(operator, gp.staticLimit(attrgetter("height"), trees.depth))
         self._population = np.empty((0, setup.network.size), np.float32)  # [N, P] that was evaluated last
-        self._fitness = np.empty(0, np.int64)  # [N]
+        self._fitness: NDArray[Any] = np.empty(0, np.int64)  # [N]
         if setup.start is not None:
             self._population, self._fitness = setup.start[np.newaxis].astype(np.float32), np.zeros(1, np.int64)
         self._nodes: list[list[Any]] = []  # of each tree of the population, once they have been read from its weights
@@ -146,7 +146,7 @@ class GeneticProgramming(Algorithm):
             self._nodes = [self.trees.tree(weights) for weights in self._population]
         return self._nodes
 
-    def _take(self, population: NDArray[np.float32], fitness: NDArray[np.int64]) -> None:
+    def _take(self, population: NDArray[np.float32], fitness: NDArray[Any]) -> None:
         self._population, self._fitness, self._nodes = population, fitness, []
 
     def _weights(self, trees: Sequence[Any]) -> NDArray[np.float32]:
@@ -175,12 +175,12 @@ class GeneticProgramming(Algorithm):
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a population, and the record of the generation that evaluated it."""
-        self._take(np.ascontiguousarray(state["weights"], np.float32), np.asarray(state["fitness"], np.int64))
+        self._take(np.ascontiguousarray(state["weights"], np.float32), np.asarray(state["fitness"]))
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Make the population of a generation again, and give it its recorded fitness."""
-        self._take(self._next(number), np.asarray(record["fitness"], np.int64))
+        self._take(self._next(number), np.asarray(record["fitness"]))
         return True
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.evolution.population import (
-    FITNESS_WORST,
     LARGEST_POPULATION,
     AliveBonus,
     AliveSteps,
@@ -26,14 +25,13 @@ from evo.evolution.population import (
     Sigma,
     SigmaSpread,
     candidates_of_task,
-    mean_returns,
     metrics_of,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource, mean_returns
 from evo.setup import Setup
 
 NOWHERE = -1  # the cell of a candidate whose scores are not finite
@@ -122,13 +120,17 @@ class Children(NamedTuple):
     """What the new candidates of a generation would change in the archive."""
 
     cells: NDArray[np.int64]  # [N] NOWHERE where scores are not finite
-    fitness: NDArray[np.int64]  # [N]
-    gains: NDArray[np.int64]  # [N] fitness above that of the cell's elite, or above FITNESS_WORST in an empty cell
+    gains: NDArray[Any]  # [N] fitness above that of the cell's elite; in an empty cell, fitness
     empty: NDArray[np.bool_]  # [N] whether the cell has no elite
+
+    @property
+    def improving(self) -> NDArray[np.bool_]:
+        """Whether each would enter the archive.  # [N]"""
+        return self.empty | (self.gains > 0)
 
     def some(self, which: slice) -> Children:
         """Return what some of them would change."""
-        return Children(self.cells[which], self.fitness[which], self.gains[which], self.empty[which])
+        return Children(self.cells[which], self.gains[which], self.empty[which])
 
 
 class Emitter(Protocol):
@@ -181,7 +183,7 @@ class MapElites(Algorithm):
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._again = start.astype(np.float32)  # [K, P] to be evaluated again
         self._elites = self._again[:0]  # [C, P] in the order of their cells
-        self._table = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] summed over episodes, when they entered
+        self._table: NDArray[Any] = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] sums, when they entered
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
@@ -207,7 +209,7 @@ class MapElites(Algorithm):
             "elites": entered.astype(np.int32),
             "reevaluated": chosen.astype(np.int32),
         }
-        means = self._table[:, 1] / (1000.0 * options.episodes)
+        means = mean_returns(self._table[:, 1], options.episodes)
         metrics = {
             **evaluated.metrics(),
             "elites": float(len(means)),
@@ -222,7 +224,7 @@ class MapElites(Algorithm):
         return metrics
 
     def _take(
-        self, number: int, published: Weights, sources: Sequence[WeightSource], table: NDArray[np.int64]
+        self, number: int, published: Weights, sources: Sequence[WeightSource], table: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Metrics]:
         """Update the archive, choose whom to evaluate again, and let the emitter learn.
 
@@ -237,18 +239,18 @@ class MapElites(Algorithm):
                 best[cell] = row
         entered = np.array([best[cell] for cell in sorted(best)], np.int64)
         self._elites, self._table = np.concatenate([self._elites, self._again])[entered], both[entered]
-        children = self._compared(table[again:, 0], table[again:, 1])
+        children = self._compared(table[again:, 0].astype(np.int64), table[again:, 1])
         chosen = again + self._promising(children)
         self._again = self._rebuilt(published, sources, chosen)
         return entered, chosen, self.emitter.learn(number, sources, children, self._elites)
 
-    def _cells_of(self, evaluated: Evaluated, returns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _cells_of(self, evaluated: Evaluated, returns: NDArray[Any]) -> NDArray[np.int64]:
         """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
 
         returns [N], summed -> [N]
         """
         options, cells = self.options, np.zeros(len(evaluated.finite), np.int64)
-        table = [evaluated.lengths.sum(axis=1, dtype=np.int64), returns / 1000.0]
+        table = [evaluated.lengths.sum(axis=1, dtype=np.int64), mean_returns(returns, 1)]
         table += list(evaluated.episode_metrics.sum(axis=1, dtype=np.int64).T)
         for column, low, high, bins in zip(self._columns, options.low, options.high, options.bins, strict=True):
             means = np.where(evaluated.finite, table[column] / options.episodes, low)
@@ -256,12 +258,12 @@ class MapElites(Algorithm):
             cells = cells * bins + np.clip(place, 0, bins - 1).astype(np.int64)
         return np.where(evaluated.finite, cells, NOWHERE)
 
-    def _compared(self, cells: NDArray[np.int64], fitness: NDArray[np.int64]) -> Children:
+    def _compared(self, cells: NDArray[np.int64], fitness: NDArray[Any]) -> Children:
         """Return what children would change in the archive.  # cells, fitness [N]"""
         place = np.searchsorted(self._table[:, 0], cells)
         known = np.append(self._table[:, 0], NOWHERE - 1)[place] == cells
-        present = np.append(self._table[:, 1], FITNESS_WORST)[np.where(known, place, -1)]
-        return Children(cells, fitness, fitness - present, ~known & (cells != NOWHERE))
+        present = np.append(self._table[:, 1], 0)[np.where(known, place, -1)]
+        return Children(cells, fitness - present, ~known & (cells != NOWHERE))
 
     def _promising(self, children: Children) -> NDArray[np.int64]:
         """Return the children to evaluate again: the best of each cell, where it would enter the archive now.
@@ -269,10 +271,10 @@ class MapElites(Algorithm):
         Those of empty cells come first, then those that gain most.  # -> [K]
         """
         best: dict[int, int] = {}
-        for k in np.argsort(-children.fitness, kind="stable").tolist():
-            if children.cells[k] != NOWHERE:
-                best.setdefault(int(children.cells[k]), k)
-        better = sorted((k for k in best.values() if children.gains[k] > 0), key=lambda k: (-children.gains[k], k))
+        for k in np.argsort(-children.gains, kind="stable").tolist():
+            best.setdefault(int(children.cells[k]), k)
+        better = [k for k in best.values() if children.improving[k]]  # none of them is NOWHERE
+        better.sort(key=lambda k: (not children.empty[k], -children.gains[k], k))
         return np.array(better[: self.options.reevaluated], np.int64)
 
     def _rebuilt(self, published: Weights, sources: Sequence[WeightSource], chosen: NDArray[np.int64]) -> Weights:
@@ -292,7 +294,7 @@ class MapElites(Algorithm):
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, fresh.stop)[fresh]
         results = yield Request(self._elites, tasks_of(WeightSource.of_rows(len(self._elites)), seeds, 1))
         evaluated = Evaluated(results)
-        means = evaluated.fitness(options)[evaluated.finite] / (1000.0 * options.check_episodes)
+        means = mean_returns(evaluated.fitness(options)[evaluated.finite], options.check_episodes)
         return {"qd_score_checked": float(means.sum()), **evaluated.effort()}
 
     def finalists(self, count: int) -> Finalists:
@@ -308,9 +310,9 @@ class MapElites(Algorithm):
 
     def state(self) -> Arrays:
         """Return elites with their cells, fitness and returns, those to evaluate again, the grid, and the emitter."""
-        columns: Arrays = {name: self._table[:, k].copy() for k, name in enumerate(COLUMNS)}
-        kept: Arrays = {"weights": self._elites, "reevaluated": self._again, "grid": self._grid}
-        return {**kept, **columns, **self.emitter.state()}
+        cells, fitness, returns = self._table.T.copy()
+        table = {"cells": cells.astype(np.int64), "fitness": fitness, "returns": returns, "grid": self._grid}
+        return {"weights": self._elites, "reevaluated": self._again, **table, **self.emitter.state()}
 
     def record(self) -> Arrays:
         """Return parent, key, sigma, summed return, frames and cell of every candidate, and what was chosen."""
@@ -322,7 +324,7 @@ class MapElites(Algorithm):
         Elites of another grid, or whose fitness is of other episodes, are evaluated again.
         """
         elites, again = (np.ascontiguousarray(state[name], np.float32) for name in ("weights", "reevaluated"))
-        table = np.stack([np.asarray(state[name], np.int64) for name in COLUMNS], axis=1)
+        table: NDArray[Any] = np.stack([state[name] for name in COLUMNS], axis=1)
         if np.array_equal(state["grid"], self._grid):
             self._elites, self._table = elites, table
         else:
@@ -334,7 +336,7 @@ class MapElites(Algorithm):
     def retrace(self, number: int, record: Arrays) -> bool:
         """Take what a record says of every candidate."""
         sources = self.emitter.candidates(number, len(self._elites), len(self._again))
-        table = np.stack([np.asarray(record[name], np.int64) for name in ("cell", "fitness", "return")], axis=1)
+        table = np.stack([record[name] for name in ("cell", "fitness", "return")], axis=1)
         self._take(number, self.emitter.published(self._elites, self._again), sources, table)
         return True
 

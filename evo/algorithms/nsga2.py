@@ -13,21 +13,19 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.evolution.population import (
-    FITNESS_WORST,
     LARGEST_POPULATION,
     Evaluated,
     Offspring,
     PopulationOptions,
     Sigma,
     SigmaSpread,
-    mean_returns,
     metrics_of,
     tasks_of,
 )
 from evo.evolution.toolbox import Individual, fitness_class
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource, mean_returns, unit_of
 from evo.setup import Setup
 
 
@@ -79,7 +77,7 @@ class Nsga2(Algorithm):
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
         self._fitness = fitness_class(*signs)
-        self._worst = tuple(sign * FITNESS_WORST for sign in signs)
+        self._worst = tuple(-np.inf * sign for sign in signs)
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._survivors = start.astype(np.float32)  # [S, P] the best front first
@@ -119,13 +117,13 @@ class Nsga2(Algorithm):
         stay = len(self._survivors)
         return self._offspring.of(number, range(stay), stay, self.options.population)
 
-    def _values(self, outcome: Evaluated) -> NDArray[np.int64]:
-        """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
+    def _values(self, outcome: Evaluated) -> NDArray[Any]:
+        """Return the objectives, summed over episodes; returns have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
         return np.stack([table[column] for column in self._columns], axis=1)
 
-    def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:
+    def _individual(self, number: int, values: Sequence[float], finite: bool) -> Individual:
         return Individual(number, -1, fitness=self._fitness(tuple(values) if finite else self._worst))
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
@@ -160,8 +158,8 @@ class Nsga2(Algorithm):
         return True
 
 
-def _best(values: NDArray[np.int64], name: str, episodes: int) -> float:
-    scale = (1000.0 if name.removeprefix("-") == "return" else 1.0) * episodes
+def _best(values: NDArray[Any], name: str, episodes: int) -> float:
+    scale = (unit_of(values) if name.removeprefix("-") == "return" else 1.0) * episodes
     best = (values.min() if name.startswith("-") else values.max()) if len(values) else np.nan
     return float(best) / scale
 

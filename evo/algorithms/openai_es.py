@@ -68,7 +68,7 @@ class Gaussian(Distribution):
         """Return the mean.  # [1, P]"""
         return self.mean[np.newaxis].astype(np.float32)
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the gradient of the expected rank (Salimans et al., eq. 1 and algorithm 2)."""
         options, sigma = self.options, float(source.sigmas[0])
         ranks = centred_ranks(fitness)  # F (section 2.1: fitness shaping)

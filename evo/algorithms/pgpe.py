@@ -60,7 +60,7 @@ class SymmetricNormal(Distribution):
         """Return the mean and the standard deviations.  # [2, P]"""
         return np.stack((self.mean, self.sigmas)).astype(np.float32)
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the likelihood gradients of the mean rank (Sehnke et al., section 2.3)."""
         ranks, pairs = centred_ranks(fitness), len(fitness) // 2  # r: mu + epsilon, and mu - epsilon, in turns
         towards = (ranks[::2] - ranks[1::2]) / (2 * pairs)  # (r+ - r-) / 2

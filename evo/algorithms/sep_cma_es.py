@@ -64,7 +64,7 @@ class Separable(Distribution):
         """Return the mean, and the standard deviations relative to sigma.  # [2, P]"""
         return np.stack((self.mean, np.sqrt(self.variances))).astype(np.float32)
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt step size and variances."""
         if all_tie(fitness):
             return {}

@@ -52,7 +52,7 @@ class SeparableNormal(Distribution):
         """Return the mean and the standard deviations.  # [2, P]"""
         return np.stack((self.mean, self.sigmas)).astype(np.float32)
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
         if all_tie(fitness):
             return {}

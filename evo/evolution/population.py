@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, draws, philox_each
-from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
+from evo.records import Episodes, Metrics, Result, Task, WeightSource, summed, unit_of, worst_of
 
-FITNESS_WORST = -(1 << 62)
+FITNESS_WORST = -(1 << 62)  # in thousandths; of floats, -inf
 LARGEST_POPULATION = 1 << 20
 MOST_WEIGHTS = 4096  # of a network, by which their spread is measured
 OCTAVE = 8  # steps that double sigma: one is a factor of 2^(1/8), with the same bits on every machine
@@ -105,9 +105,10 @@ class Evaluated:
     """
 
     def __init__(self, results: Sequence[Result]) -> None:
-        self.returns: NDArray[np.int64] = np.concatenate([result.returns for result in results])  # [N, E]
+        self.returns: NDArray[Any] = np.concatenate([result.returns for result in results])  # [N, E]
         self.lengths: NDArray[np.int32] = np.concatenate([result.lengths for result in results])  # [N, E]
-        self.finite: NDArray[np.bool_] = ~(self.returns == WORST).any(axis=1)  # [N]
+        self._summed, self._unit = summed(self.returns), unit_of(self.returns)
+        self.finite: NDArray[np.bool_] = self._summed != worst_of(self.returns)  # [N]
         self._results = results
 
     @property
@@ -115,23 +116,20 @@ class Evaluated:
         """Return the metrics of every episode.  # [N, E, M]"""
         return np.concatenate([result.episode_metrics for result in self._results])
 
-    def fitness(self, options: Any) -> NDArray[np.int64]:
-        """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
-        bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
-        values = np.where(self.returns == WORST, 0, self.returns + bonus)  # [N, E]
-        return np.where(self.finite, values.sum(axis=1), FITNESS_WORST)
+    def fitness(self, options: Any) -> NDArray[Any]:
+        """Return summed returns and bonuses for steps survived; `fitness_worst` if not finite.  # [N]"""
+        each = options.alive_bonus if self._unit == 1.0 else round(options.alive_bonus * self._unit)
+        bonus = each * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
+        total = summed(np.where(self.returns == worst_of(self.returns), 0, self.returns + bonus))
+        return np.where(self.finite, total, fitness_worst(total))
 
     def record(self) -> dict[str, NDArray[Any]]:
-        """Return the summed return, WORST if not finite, and the frames of every candidate, by name."""
-        total = self.returns.sum(axis=1, where=self.returns != WORST)
-        return {
-            "return": np.where(self.finite, total, WORST),
-            "frames": self.lengths.sum(axis=1, dtype=np.int64),
-        }
+        """Return the summed return, `worst_of` if not finite, and the frames of every candidate, by name."""
+        return {"return": self._summed, "frames": self.lengths.sum(axis=1, dtype=np.int64)}
 
     def means(self) -> NDArray[np.float64]:
         """Return the mean return of every candidate whose scores are finite.  # [M]"""
-        means: NDArray[np.float64] = self.returns[self.finite].mean(axis=1) / 1000.0
+        means: NDArray[np.float64] = self.returns[self.finite].mean(axis=1) / self._unit
         return means
 
     def signal_to_noise(self) -> float:
@@ -240,9 +238,14 @@ class Offspring:
         return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)
 
 
-def mean_returns(summed: NDArray[np.int64], episodes: int) -> NDArray[np.float64]:
-    """Return mean returns of recorded sums, NaN where scores were not finite.  # [M] -> [M]"""
-    return np.where(summed == WORST, np.nan, summed / (1000.0 * episodes))
+def fitness_worst(fitness: NDArray[Any]) -> Any:
+    """Return what stands for a fitness that is not finite."""
+    return FITNESS_WORST if fitness.dtype.kind == "i" else -np.inf
+
+
+def averaged(total: Any, count: int) -> Any:
+    """Return a total over a count; whole numbers stay whole."""
+    return total // count if isinstance(total, int) else total / count
 
 
 def spread(weights: NDArray[np.float32]) -> Metrics:
@@ -270,15 +273,13 @@ def _looked_at(weights: NDArray[np.float32]) -> NDArray[np.float64]:
     return weights[:, :: max(1, weights.shape[1] // MOST_WEIGHTS)].astype(np.float64)
 
 
-def fitness_metrics(fitness: NDArray[np.int64], episodes: int) -> Metrics:
+def fitness_metrics(fitness: NDArray[Any], episodes: int) -> Metrics:
     """Return the best and the mean fitness of an episode, and how many candidates are not finite.  # [N]"""
-    finite = fitness[fitness > FITNESS_WORST]
-    mean = sum(map(int, finite)) / len(finite) if len(finite) else np.nan  # whole numbers: no sum overflows
-    best = int(finite.max()) if len(finite) else np.nan
+    finite, per = fitness[fitness > fitness_worst(fitness)].tolist(), unit_of(fitness) * episodes
     return {
         "nonfinite": float(len(fitness) - len(finite)),
-        "best_fitness": best / (1000.0 * episodes),
-        "mean_fitness": mean / (1000.0 * episodes),
+        "best_fitness": max(finite, default=np.nan) / per,
+        "mean_fitness": (sum(finite) / len(finite) if finite else np.nan) / per,  # whole numbers: no sum overflows
     }
 
 

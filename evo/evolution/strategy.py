@@ -23,13 +23,15 @@ from evo.evolution.population import (
     AliveSteps,
     Evaluated,
     PerCandidate,
+    averaged,
     candidates_of_task,
+    fitness_worst,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource, unit_of
 from evo.setup import Setup
 
 LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
@@ -82,7 +84,7 @@ class Distribution(Protocol):
     def published(self) -> NDArray[np.float32]:
         """Return the rows that the candidates of this generation are made of; row 0 is the mean.  # [S, P]"""
 
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Move by the fitness of a generation's candidates, without the mean; return metrics.  # fitness [N]"""
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -102,7 +104,8 @@ class EvolutionStrategy(Algorithm):
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._kind, self._per_task = distribution, setup.candidates_per_task
-        self.restarts, self._best, self._stalled = 0, FITNESS_WORST, 0  # mean fitness, generations since it was best
+        self.restarts, self._stalled = 0, 0  # generations since a mean fitness was the best
+        self._best: int | float = FITNESS_WORST  # mean fitness; there is none yet
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
         self.distribution = distribution(options, start)
         self._record: Arrays = {}
@@ -117,16 +120,17 @@ class EvolutionStrategy(Algorithm):
         moved = self._update(source, fitness, number)
         named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
         self._record = {**named, **outcome.record(), "fitness": fitness}
-        centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
+        centre = outcome.returns[0].mean() / unit_of(outcome.returns) if outcome.finite[0] else float("nan")
         return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
 
-    def _update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+    def _update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
-        known = fitness[1:][fitness[1:] > FITNESS_WORST]
-        mean = int(known.sum()) // len(known) if len(known) else FITNESS_WORST
-        rises = mean > self._best  # counted without restarts too: it is part of every state
+        known = fitness[1:][fitness[1:] > fitness_worst(fitness)]
+        mean = averaged(np.cumsum(known)[-1].item(), len(known)) if len(known) else FITNESS_WORST
+        # Counted without restarts too: it is part of every state.
+        rises = mean > self._best or (self._best == FITNESS_WORST and len(known) > 0)
         self._best, self._stalled = (mean, 0) if rises else (self._best, self._stalled + 1)
         if 0 < self.options.restart_after <= self._stalled:
             self.restarts, self._best, self._stalled = self.restarts + 1, FITNESS_WORST, 0
@@ -145,7 +149,7 @@ class EvolutionStrategy(Algorithm):
 
     def state(self) -> Arrays:
         """Return the distribution, and what decides about a restart."""
-        progress = np.array([self.restarts, self._best, self._stalled], np.int64)
+        progress = np.array([self.restarts, self._best, self._stalled])
         return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
 
     def fingerprint(self) -> str:
@@ -158,14 +162,15 @@ class EvolutionStrategy(Algorithm):
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a distribution; a fork counts its generations anew."""
-        self.restarts, best, stalled = (int(value) for value in state["progress"])
-        self._best, self._stalled = (best, stalled) if len(records) else (FITNESS_WORST, 0)
+        restarts, best, stalled = np.asarray(state["progress"]).tolist()
+        self.restarts = int(restarts)
+        self._best, self._stalled = (best, int(stalled)) if len(records) else (FITNESS_WORST, 0)
         self.distribution = self._kind(self.options, np.array(state["mean"], np.float64))
         self.distribution.restore(state)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Move the distribution by the recorded fitness."""
-        self._update(self.distribution.candidates(self.seed, number), np.asarray(record["fitness"], np.int64), number)
+        self._update(self.distribution.candidates(self.seed, number), np.asarray(record["fitness"]), number)
         return True
 
 
@@ -192,7 +197,7 @@ def around_mean(
     )
 
 
-def centred_ranks(fitness: NDArray[np.int64]) -> NDArray[np.float64]:
+def centred_ranks(fitness: NDArray[Any]) -> NDArray[np.float64]:
     """Return ranks from -0.5 for the worst to 0.5 for the best, whose sum is 0 (Salimans et al., 2017).  # [N]"""
     ordered = np.sort(fitness)
     worse = np.searchsorted(ordered, fitness, "left")
@@ -201,7 +206,7 @@ def centred_ranks(fitness: NDArray[np.int64]) -> NDArray[np.float64]:
     return ranks
 
 
-def shared_by_rank(fitness: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def shared_by_rank(fitness: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return for each candidate the weight of its rank; candidates of equal fitness share theirs.
 
     fitness [N], weights [N] of the best candidate first -> [N]
@@ -214,7 +219,7 @@ def shared_by_rank(fitness: NDArray[np.int64], weights: NDArray[np.float64]) -> 
     return np.where(alone, weights[first], (sums[end] - sums[first]) / (end - first))
 
 
-def all_tie(fitness: NDArray[np.int64]) -> bool:
+def all_tie(fitness: NDArray[Any]) -> bool:
     """Return whether a generation says nothing: recombination would move by chance alone.  # [N]"""
     return bool((fitness == fitness[0]).all())
 

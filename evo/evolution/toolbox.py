@@ -41,7 +41,7 @@ class Individual:
     key: int  # of its noise and its crossover; 0: an elite, the unchanged parent
     step: int  # its sigma is sigma * 2^(step / 8), in STEPS
     age: int  # generations in which it was evaluated
-    fitness: Any  # DEAP's, of one value: summed thousandths; a child has its parent's until it is evaluated
+    fitness: Any  # DEAP's, of one value, summed over episodes; a child has its parent's until it is evaluated
 
     def __init__(
         self, number: int, row: int, mate: int = -1, key: int = 0, step: int = 0, age: int = 0, fitness: Any = None
@@ -62,9 +62,9 @@ def fitness_class(*weights: int) -> Any:
     return type("Fitness", (base.Fitness,), {"weights": weights})
 
 
-def fitness_of(individuals: Sequence[Individual]) -> NDArray[np.int64]:
-    """Return the first value of every individual's fitness.  # [N]"""
-    return np.fromiter((one.fitness.values[0] for one in individuals), np.int64, len(individuals))
+def fitness_of(individuals: Sequence[Individual]) -> NDArray[Any]:
+    """Return the value of every individual's fitness, which is maximised.  # [N] of the type that it was set with"""
+    return np.array([one.fitness.wvalues[0] for one in individuals], None if individuals else np.int64)
 
 
 @contextmanager

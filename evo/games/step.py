@@ -45,7 +45,7 @@ class Envs(NamedTuple):
 class Ended(NamedTuple):
     """Results of episodes, a row each."""
 
-    returns: NDArray[np.int64]  # [R] thousandths
+    returns: NDArray[Any]  # [R] int64 thousandths; behind Gymnasium's interface float64
     lengths: NDArray[np.int32]  # [R] steps
     episode_metrics: NDArray[np.int32]  # [R, K]
 
@@ -99,9 +99,10 @@ def doubled(array: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def are_finite(returns: NDArray[np.int64]) -> bool:
-    """Return whether every return is within LARGEST_RETURN: those of rewards that were not finite are beyond it."""
-    return bool((np.abs(returns) <= LARGEST_RETURN).all())
+def are_finite(returns: NDArray[Any]) -> bool:
+    """Return whether every return is finite: in thousandths those of other rewards are beyond LARGEST_RETURN."""
+    limit = LARGEST_RETURN if returns.dtype.kind == "i" else np.finfo(np.float64).max
+    return bool((np.abs(returns) <= limit).all())
 
 
 @njit(forceinline=True, error_model="numpy", _nrt=False)

@@ -24,6 +24,7 @@ from evo.records import (
     Task,
     Transitions,
     WeightSource,
+    unit_of,
 )
 
 if TYPE_CHECKING:
@@ -98,13 +99,13 @@ def check_finite(results: Sequence[Result]) -> None:
 
 
 def metrics_of(results: Sequence[Result]) -> tuple[Metrics, dict[str, NDArray[Any]]]:
-    """Return the metrics of the episodes that ended, and their "return" in thousandths and "length" [E]."""
+    """Return the metrics of the episodes that ended, and their "return" and "length" [E]."""
     returns = np.concatenate([result.returns[0] for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
     ended = len(returns) > 0
     metrics = {
-        "best": float(returns.max()) / 1000.0 if ended else float("nan"),
-        "mean": float(returns.mean()) / 1000.0 if ended else float("nan"),
+        "best": float(returns.max()) / unit_of(returns) if ended else float("nan"),
+        "mean": float(returns.mean()) / unit_of(returns) if ended else float("nan"),
         "mean_length": float(lengths.mean()) if ended else float("nan"),
         "episodes": float(len(returns)),
         "frames": float(sum(result.frames for result in results)),

@@ -236,7 +236,7 @@ class GradientAlgorithm(Algorithm):
         return state
 
     def record(self) -> Arrays:
-        """Return "return" (thousandths) and "length" of the episodes that ended, or the method's own record."""
+        """Return "return" and "length" of the episodes that ended, or the method's own record."""
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.files.arrays import Arrays
 from evo.numbers import figure
-from evo.records import WORST
+from evo.records import mean_returns, unit_of
 from evo.report.charts import rounded
 from evo.report.html import Chart, Markup, element, quiet, section
 from evo.store.run import Run
@@ -110,11 +110,11 @@ def _of_evolution(record: Arrays) -> bool:
 def _returns(run: Run, record: Arrays) -> NDArray[np.float64]:
     """Return the mean return of every candidate, or the return of every episode; NaN where it was not finite."""
     summed = np.asarray(record["return"])
-    if summed.ndim != 1 or summed.dtype.kind != "i":
+    if summed.ndim != 1 or summed.dtype.kind not in "if":
         return np.empty(0)
     options = run.config.options
     episodes = options.episodes_per_candidate() if options.candidates() > 1 else 1
-    return np.where(summed == WORST, np.nan, summed.astype(np.float64) / (1000.0 * episodes))
+    return mean_returns(summed, episodes)
 
 
 def _histogram(returns: Mapping[int, NDArray[np.float64]], what: str) -> Histogram:
@@ -169,7 +169,7 @@ def archived(run: Run) -> Archived | None:
     try:
         records = list(run.newest_records(notes))[::-1]
         for number, (generation, record) in enumerate(records):
-            cell, value, elites, reevaluated = (np.asarray(record[name], np.int64) for name in NAMES)
+            cell, value, elites, reevaluated = (np.asarray(record[name]) for name in NAMES)
             if generation != number:
                 return None
             cells = np.concatenate([cells, cell[:again]])[elites]
@@ -179,7 +179,7 @@ def archived(run: Run) -> Archived | None:
         return None
     if notes or not len(cells) or cells.min() < 0 or cells.max() >= np.prod(options.bins):
         return None
-    return Archived(cells, fitness / (1000.0 * options.episodes))
+    return Archived(cells, fitness / (unit_of(fitness) * options.episodes))
 
 
 def archive_section(run: Run) -> Markup:

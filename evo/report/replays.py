@@ -15,7 +15,7 @@ from evo.errors import DataError, PoisonError
 from evo.games.catalogue.snake.pictures import Board
 from evo.games.pictures import Picture
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Episodes, Result, Task, WeightSource
+from evo.records import Episodes, Result, Task, WeightSource, unit_of
 from evo.statistics import mean_interval
 from evo.store.run import Run
 from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, recording_of, score_of
@@ -80,7 +80,7 @@ def play(run: Run, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]]
     shown = (
         _shown(run, label, result, int(seeds[episode])) for (label, _), result in zip(networks, results, strict=True)
     )
-    mean, interval = mean_interval((champion.returns[0] / 1000).tolist())
+    mean, interval = mean_interval((champion.returns[0] / unit_of(champion.returns)).tolist())
     return Replays(
         episode=episode,
         episodes=episodes,

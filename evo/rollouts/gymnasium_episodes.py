@@ -15,7 +15,7 @@ from evo.errors import ConfigurationError, notice
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
-from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 from evo.workers.worker import progress
 
@@ -30,8 +30,7 @@ FIRST = 1024  # recorded steps for which there is memory before it grows
 def play_gymnasium(score: Score, environment: Environment, task: Task, ended: Ended) -> PlayedEpisodes:
     """Play every episode of a task with one candidate, all of them side by side; fill in `ended` [E].
 
-    Rewards are added in float64 in the order of steps and rounded half to even once. A reward or return beyond
-    LARGEST_RETURN counts as not finite.
+    Rewards are added in float64 in the order of steps.
     """
     assert isinstance(task.play, Episodes)
     with ExitStack() as opened:
@@ -45,7 +44,7 @@ def _play(
     score: Score, environment: Environment, envs: list[Any], seeds: NDArray[np.uint64], task: Task, ended: Ended
 ) -> PlayedEpisodes:
     recorder, act = _Recorder(environment, len(seeds), task.record_transitions), _chooser(environment, task.action_rule)
-    totals, lengths = np.zeros(len(seeds)), [0] * len(seeds)
+    totals, lengths = [0.0] * len(seeds), [0] * len(seeds)
     observations, infos = [], []
     for env, seed in zip(envs, seeds, strict=True):
         try:
@@ -78,7 +77,7 @@ def _play(
                 raise
             except (Exception, SystemExit) as error:
                 raise mistakes.of_hook(_own(envs[e]), "step", error) from error
-            if not abs(float(reward)) <= LARGEST_RETURN / 1000:  # also where it is NaN
+            if not math.isfinite(reward):
                 _notice_once(
                     f"{_named(envs[e])}.step gave the reward {float(reward):g}; the network that played ranks worst"
                 )
@@ -97,11 +96,9 @@ def _play(
             except (LookupError, TypeError, ValueError) as error:
                 raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
         live = left
-    finite = bool((np.abs(totals) <= LARGEST_RETURN / 1000).all())
-    if finite:
-        ended.returns[:], ended.lengths[:] = np.rint(totals * 1000).astype(np.int64), lengths
+    ended.returns[:], ended.lengths[:] = totals, lengths
     recorder.drop_masks()
-    return recorder.played(finite, recorder.progress, ended, score)
+    return recorder.played(True, recorder.progress, ended, score)
 
 
 class _Recorder(Recorder):

@@ -89,7 +89,7 @@ def _warm_up(rollout: Rollout, transitions_from: str) -> None:
 def worst(spec: RunSpec, task: Task) -> Result:
     """Return the result of a task that cannot be played, as `workers.on_poison = "worst"` wants it."""
     registry.load(spec.plugins)
-    return worst_result(task, len(registry.environment_of(spec.environment).episode_metrics))
+    return worst_result(task, registry.environment_of(spec.environment))
 
 
 def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Rollout]:

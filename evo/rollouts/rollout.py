@@ -43,7 +43,6 @@ from evo.networks.network import Network
 from evo.records import (
     GOES_ON,
     TRUNCATED,
-    WORST,
     ActionRule,
     Episodes,
     Player,
@@ -52,6 +51,7 @@ from evo.records import (
     Task,
     Transitions,
     empty_result,
+    worst_of,
 )  # fmt: skip
 from evo.rollouts.action_rules import RULES, choose, write_action
 from evo.rollouts.gymnasium_episodes import is_deterministic, play_gymnasium
@@ -293,7 +293,7 @@ class Rollout:
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
         episodes = len(task.play.seeds)
-        arrays = empty_result(len(task.weights), episodes, self._metrics)
+        arrays = empty_result(len(task.weights), episodes, self._metrics, self.environment.returns_type)
         frames = slots = 0
         traces: list[NDArray[np.generic]] = []
         transitions: Transitions | None = None
@@ -310,7 +310,8 @@ class Rollout:
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite
             if not played.finite:
-                arrays["returns"][k], arrays["lengths"][k], arrays["episode_metrics"][k] = WORST, 0, 0
+                arrays["returns"][k] = worst_of(arrays["returns"])
+                arrays["lengths"][k], arrays["episode_metrics"][k] = 0, 0
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
 

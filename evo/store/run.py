@@ -22,6 +22,7 @@ from evo.files import lock
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, CONFIG, FINGERPRINT, LARGEST_CONFIG, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
 from evo.plugins import registry
+from evo.records import unit_of
 from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
 from evo.store.checkpoints import read_records, record_file
@@ -188,7 +189,7 @@ class Run:
         if "grid" not in state:
             raise DataError(f"{self.directory}: {self.config.algorithm} keeps no archive, or none yet")
         options: Any = self.config.options
-        network, per = self.config.network(), 1000.0 * options.episodes
+        network, per = self.config.network(), unit_of(state["fitness"]) * options.episodes
         places = zip(*np.unravel_index(np.asarray(state["cells"], np.int64), options.bins), strict=True)
         return [
             Elite(tuple(map(int, place)), float(fitness) / per, Policy(network, weights, self.config))

@@ -64,7 +64,8 @@ class GameTests:
         task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
         twin = Plain(self.environment.definition, self.environment.options)
         compiled, plain = self._played(self.environment, task), self._played(twin, task)
-        for name in ("returns", "lengths", "episode_metrics"):
+        np.testing.assert_array_equal(compiled.returns, np.rint(1000 * plain.returns), "returns")
+        for name in ("lengths", "episode_metrics"):
             np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
         mine: Any = compiled.transitions
         theirs: Any = plain.transitions

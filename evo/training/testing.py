@@ -20,7 +20,18 @@ from evo.config.experiment import evaluator_of
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import ActionRule, Episodes, Evaluator, Result, Task, Transitions, WeightSource
+from evo.records import (
+    ActionRule,
+    Episodes,
+    Evaluator,
+    Result,
+    Task,
+    Transitions,
+    WeightSource,
+    mean_returns,
+    summed,
+    unit_of,
+)
 from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
 from evo.store.checkpoints import Published
@@ -69,6 +80,7 @@ def measure(
     results = played(publish(weights[np.newaxis]), evaluator, seeds, rule=ActionRule(rule))
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
+    returns = summed(np.concatenate([result.returns for result in results], axis=1))
     mean, interval = mean_interval(scores.tolist(), _bounds_that_hold(environment, scores.tolist()))
     wins = win_ci95 = None
     if "won" in episode_metrics:
@@ -84,7 +96,7 @@ def measure(
         win_ci95=win_ci95,
         mean_length=int(lengths.sum(dtype=np.int64)) / episodes,
         block=block,
-        mean_return=sum(int(result.returns[0].sum()) for result in results) / (1000.0 * episodes),
+        mean_return=float(mean_returns(returns, episodes)[0]),
     )
     return score, scores
 
@@ -134,7 +146,7 @@ def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float
     """Return the score of every episode of a result's first candidate.  # [E]"""
     if "score" in episode_metrics:
         return result.episode_metrics[0, :, episode_metrics.index("score")].astype(np.float64)
-    return np.asarray(result.returns[0] / 1000.0, np.float64)
+    return np.asarray(result.returns[0] / unit_of(result.returns), np.float64)
 
 
 def median_episode(scores: NDArray[np.float64]) -> int:

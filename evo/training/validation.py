@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,18 @@ from evo import clock
 from evo.errors import ConfigurationError
 from evo.plugins.mistakes import expect, is_named
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
+from evo.records import (
+    Arrays,
+    Episodes,
+    Finalists,
+    Generation,
+    Request,
+    Result,
+    Task,
+    WeightSource,
+    mean_returns,
+    summed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -44,7 +56,7 @@ class Validated:
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
-        self._origin = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
+        self._origin: NDArray[Any] = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
         self.changed = False  # whether the last generation has brought another champion
 
     def generation(self, number: int) -> Generation:
@@ -118,14 +130,13 @@ class Validated:
         means = []
         for row in range(count):
             played = results[row * len(parts) : (row + 1) * len(parts)]
-            finite = all(result.finite.all() for result in played)
-            value = sum(int(result.returns.sum()) for result in played) if finite else 0
-            means.append(value / self._per_fitness if finite else float("nan"))
-            if finite and (self.best is None or value > self._origin[0]):
+            total = summed(np.concatenate([result.returns for result in played], axis=1))
+            means.append(self._mean(total))
+            if not isnan(means[-1]) and (self.best is None or total[0] > self._origin[0]):
                 candidate = -1 if finalists.candidates is None else int(finalists.candidates[row])
                 self._champion = np.array(finalists.weights[row : row + 1], np.float32)
                 self._champion.setflags(write=False)
-                self._origin = np.array([value, number, candidate], np.int64)
+                self._origin = np.array([total[0], number, candidate], total.dtype)
                 self.changed = True
         for name in ("frames", "frames_validating"):
             spent[name] += sum(result.frames for result in results)
@@ -141,7 +152,7 @@ class Validated:
     @property
     def fitness(self) -> float:
         """Return the champion's mean return on validation episodes."""
-        return int(self._origin[0]) / self._per_fitness
+        return self._mean(self._origin)
 
     def origin(self) -> dict[str, float]:
         """Return the champion's fitness, its generation and, in evolution, its number among the candidates there."""
@@ -187,7 +198,7 @@ class Validated:
     def restore_champion(self, state: Arrays) -> None:
         """Take the champion from a checkpoint, and nothing else."""
         self._champion = np.ascontiguousarray(state[WEIGHTS], np.float32)
-        self._origin = np.asarray(state[ORIGIN], np.int64)
+        self._origin = np.asarray(state[ORIGIN])
 
     def fork(self, state: Arrays) -> None:
         """Continue from a checkpoint of another run, without its champion: other options may validate it otherwise.
@@ -219,9 +230,9 @@ class Validated:
         if self._plugin:
             expect(fits, self._plugin, f"{type(self.algorithm).__name__}.{hook}", found)
 
-    @property
-    def _per_fitness(self) -> float:
-        return 1000.0 * self._options.episodes
+    def _mean(self, total: NDArray[Any]) -> float:
+        """Return the mean return of a sum, the first number of an array."""
+        return float(mean_returns(total[:1], self._options.episodes)[0])
 
 
 def _own(state: Arrays) -> Arrays:

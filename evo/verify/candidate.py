@@ -16,7 +16,7 @@ from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
-from evo.records import Episodes, Result, Task
+from evo.records import Episodes, Result, Task, unit_of
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
@@ -154,5 +154,9 @@ def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
 
 
 def _outcome(result: Result) -> str:
-    returns = f"mean return {result.returns.mean() / 1000:.3f}" if result.finite.all() else "non-finite scores"
+    returns = (
+        f"mean return {result.returns.mean() / unit_of(result.returns):.3f}"
+        if result.finite.all()
+        else "non-finite scores"
+    )
     return f"{returns} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"

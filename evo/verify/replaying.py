@@ -242,8 +242,7 @@ class Replayer:
             poisoned = self._poisoned(line)
             players = self.evaluator
             if poisoned is not None:
-                names = environment_of(self.experiment.environment).episode_metrics
-                players = PoisonSkipped(self.evaluator, poisoned, len(names))
+                players = PoisonSkipped(self.evaluator, poisoned, environment_of(self.experiment.environment))
             metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}

@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.files.hashing import array_digest
 from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
-from evo.records import WORST, Played, Result, Task
+from evo.records import Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
 from evo.store.run_directory import require_run_directory
@@ -29,6 +29,7 @@ from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
+    from evo.environment import Environment
     from evo.records import Arrays, Evaluator
     from evo.store.manifest import Line
 
@@ -239,10 +240,10 @@ def is_forked(line: Line) -> bool:
 
 def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part: slice) -> bool:
     """Return whether returns and frames of replayed candidates equal rows `part` of the record."""
-    worst = (result.returns == WORST).any(axis=1)
-    returns = np.where(worst, WORST, result.returns.sum(axis=1, where=result.returns != WORST))
     frames = result.lengths.sum(axis=1, dtype=np.int64)
-    return np.array_equal(returns, record["return"][part]) and np.array_equal(frames, record["frames"][part])
+    return np.array_equal(summed(result.returns), record["return"][part]) and np.array_equal(
+        frames, record["frames"][part]
+    )
 
 
 def differing_arrays(line: Line, arrays: Arrays) -> list[str]:
@@ -269,8 +270,8 @@ def how_differs(line: Line, name: str, stored: NDArray[np.generic] | None, repla
 class PoisonSkipped:
     """An evaluator of one generation that does not play its poisoned candidates."""
 
-    def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], episode_metrics: int) -> None:
-        self._evaluator, self._episode_metrics, self._round = evaluator, episode_metrics, -1
+    def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], environment: Environment) -> None:
+        self._evaluator, self._environment, self._round = evaluator, environment, -1
         self._poisoned = {(int(number), int(candidate)) for number, candidate in poisoned}  # round and candidate
 
     def map(self, tasks: Sequence[Task]) -> Played:
@@ -295,7 +296,7 @@ class PoisonSkipped:
     def _result(self, task: Task, some: list[int], played: Result | None) -> Result:
         if played is not None and len(some) == len(task.weights):
             return played
-        result = worst_result(task, self._episode_metrics)
+        result = worst_result(task, self._environment)
         if played is None:
             return result
         result.returns[some], result.lengths[some] = played.returns, played.lengths

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from evo.environment import Environment
 from evo.errors import PoisonError
 from evo.records import Effort, Episodes, Played, Result, Task, empty_result
 from evo.workers.channel import Packed
@@ -167,12 +168,12 @@ class Deadlines:
         return max(self._shortest, SLOWEST * slowest, MEAN * mean * size)
 
 
-def worst_result(task: Task, episode_metrics: int) -> Result:
+def worst_result(task: Task, environment: Environment) -> Result:
     """Return the result of candidates that cannot be played: like scores that are not finite, and no frames."""
     assert isinstance(task.play, Episodes)
     candidates, episodes = len(task.weights), len(task.play.seeds)
     actions = (np.empty(0, np.int8),) * (candidates * episodes) if task.record_actions else None
-    arrays = empty_result(candidates, episodes, episode_metrics)
+    arrays = empty_result(candidates, episodes, len(environment.episode_metrics), environment.returns_type)
     return Result(**arrays, frames=0, lane_slots=0, actions=actions)
 
 

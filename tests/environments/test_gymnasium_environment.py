@@ -21,9 +21,13 @@ from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins import registry
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import NOT_DETERMINISTIC, WORST, ActionRule, Episodes, Result, Task, WeightSource
+from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
+from evo.run import generations
+from evo.training.beginning import open_or_begin
+from evo.training.session import Session
 from tests.helpers.calling import ROOT, SMALL, called, summary_of
 
 
@@ -49,7 +53,7 @@ def test_the_shape_and_the_actions_are_the_environments_own() -> None:
     assert (environment.shape, environment.actions, environment.episode_metrics) == ((4,), 2, ())
 
 
-def test_returns_are_the_sums_of_the_rewards_in_thousandths() -> None:
+def test_returns_are_the_sums_of_the_rewards() -> None:
     result = play(cart_pole(max_steps=300), BALANCE, SEEDS)
     for e, seed in enumerate(SEEDS):
         env = gymnasium.make("CartPole-v1", max_episode_steps=300)
@@ -61,16 +65,16 @@ def test_returns_are_the_sums_of_the_rewards_in_thousandths() -> None:
             rewards.append(reward)
             ended = terminated or truncated
         assert ended
-        assert result.returns[0, e] == 1000 * sum(rewards)
+        assert result.returns[0, e] == sum(rewards)
         assert result.lengths[0, e] == len(rewards)
-    assert result.returns.min() > 150_000
+    assert result.returns.min() > 150
     assert result.frames == result.lengths.sum()
 
 
 def test_the_actions_follow_the_scores_of_the_network() -> None:
     rollout = cart_pole(max_steps=40)
     result = play(rollout, np.concatenate([-BALANCE, BALANCE]), SEEDS)
-    assert result.returns[0].max() < result.returns[1].min() == 40_000
+    assert result.returns[0].max() < result.returns[1].min() == 40
 
 
 def test_max_steps_truncates() -> None:
@@ -120,7 +124,7 @@ class Choices(gymnasium.Env):
 
 
 SPACES = gymnasium.spaces
-NUMBERS, FEW = SPACES.Box(-1, 1, (3,)), SPACES.Discrete(2)
+NUMBERS, TWO = SPACES.Box(-1, 1, (3,)), SPACES.Discrete(2)
 TAKEN = {  # actions, what they become, an action, and what it is there
     "Late": (SPACES.Discrete(3, start=5), 3, 2, 7),
     "Several": (SPACES.MultiDiscrete([2, 3]), 6, 4, [1, 1]),
@@ -136,11 +140,11 @@ SHOWN = {  # observations, and the shape that they become
 for name, (space, *_) in TAKEN.items():
     gymnasium.register(f"{name}-v0", Choices, max_episode_steps=3, kwargs={"actions": space})
 for name, (space, _) in SHOWN.items():
-    gymnasium.register(f"{name}-v0", Choices, max_episode_steps=3, kwargs={"actions": FEW, "observations": space})
+    gymnasium.register(f"{name}-v0", Choices, max_episode_steps=3, kwargs={"actions": TWO, "observations": space})
 gymnasium.register("Most-v0", Choices, kwargs={"actions": SPACES.Discrete(128)})
 gymnasium.register("Many-v0", Choices, kwargs={"actions": SPACES.Discrete(129)})
 gymnasium.register("Buttons-v0", Choices, kwargs={"actions": SPACES.MultiBinary(8)})
-gymnasium.register("List-v0", Choices, kwargs={"actions": FEW, "observations": SPACES.Sequence(NUMBERS)})
+gymnasium.register("List-v0", Choices, kwargs={"actions": TWO, "observations": SPACES.Sequence(NUMBERS)})
 
 
 def test_as_many_choices_as_a_byte_holds_are_taken() -> None:
@@ -255,10 +259,10 @@ def test_random_play_that_gives_no_scale_is_a_mistake_in_the_configuration(name:
 
 @pytest.fixture
 def rich() -> Iterator[None]:
-    """Register CartPole whose rewards are 10^15: the sum of a few is beyond int64 in thousandths."""
+    """Register CartPole with other rewards."""
 
-    def make_rich(**options: object) -> gymnasium.Env:
-        return gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1", **options), lambda reward: 1e15)
+    def make_rich(reward: float, **options: object) -> gymnasium.Env:
+        return gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1", **options), lambda _: reward)
 
     gymnasium.register("Rich-v0", make_rich)
     yield
@@ -266,36 +270,54 @@ def rich() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("rich")
-def test_a_return_that_int64_cannot_hold_is_not_finite() -> None:
-    environment = make(Options(id="gymnasium:Rich-v0"))
+@pytest.mark.parametrize("reward", [1e-5, 1e12, 2.0**-900, 1e308])
+def test_returns_of_any_size_are_kept_and_what_float64_cannot_hold_is_not_finite(reward: float) -> None:
+    environment = make(Options(id="gymnasium:Rich-v0", kwargs={"reward": reward}))
     rollout = Rollout(Network.build(Policy(kind="linear"), environment.shape, environment.actions), environment)
     result = play(rollout, BALANCE, SEEDS)
-    assert not result.finite[0]
-    assert (result.returns == WORST).all()
+    if reward == 1e308:
+        assert not result.finite[0]
+        assert (result.returns == -np.inf).all()
+    else:
+        assert result.returns[0].tolist() == [np.cumsum(np.full(length, reward))[-1] for length in result.lengths[0]]
 
 
-RICH = """
-environment = {id = "gymnasium:Rich-v0"}
-policy = {kind = "linear"}
-workers = {backend = "serial"}
-[validation]
-every = 1
-episodes = 4
-[ga]
-population = 6
-parents = 2
-elites = 1
-episodes = 2
-"""
+FEW = {
+    **{name: {"population": 8, "episodes": 2} for name in registry.names("algorithms")},
+    "ga": {"population": 8, "parents": 3, "elites": 2, "episodes": 2, "memory": 3},
+    "nsga2": {"population": 8, "survivors": 4, "episodes": 2},
+    "map_elites": {"population": 12, "reevaluated": 4, "episodes": 2, "high": [50.0], "check_every": 2},
+    "cma_me": {"population": 20, "emitters": 2, "reevaluated": 4, "episodes": 2, "high": [50.0]},
+    "es": {"population": 8, "parents": 3, "episodes": 2},
+    "gp": {"population": 12, "elites": 2, "episodes": 2},
+    "sep_cma_es": {"population": 8, "episodes": 2, "restart_after": 1},
+}
 
 
 @pytest.mark.usefixtures("rich")
-def test_candidates_with_such_returns_are_counted_and_none_becomes_champion(tmp_path: Path) -> None:
-    (tmp_path / "rich.toml").write_text(RICH)
-    summary = summary_of(tmp_path, "rich.toml", "--run-dir", "run", "--generations", 2)
-    assert summary["champion"] is None
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert {(line["generation"], line["nonfinite"]) for line in lines} == {(0, 6), (1, 6)}
+@pytest.mark.parametrize(
+    "name", [name for name in registry.names("algorithms") if not registry.find("algorithms", name).Options.learns]
+)
+def test_every_search_selects_alike_whatever_the_size_of_rewards(name: str, tmp_path: Path) -> None:
+    found = []
+    for reward in (1.0, 2.0**-40, 2.0**50):
+        experiment = Experiment.build(
+            run={"algorithm": name, "generations": 3},
+            environment={"id": "gymnasium:Rich-v0", "kwargs": {"reward": reward}, "max_steps": 40},
+            policy={"layers": ["tree 3"]} if name == "gp" else {"kind": "linear"},
+            workers={"backend": "serial"},
+            validation={"episodes": 4, "every": 1},
+            test={"episodes": 4},
+            **{name: FEW[name]},
+        )
+        directory = tmp_path / str(reward)
+        with open_or_begin(experiment, directory) as store, Session(experiment, store) as session:
+            rows = list(generations(session))
+            assert session.algorithm.best is not None
+            found.append((session.algorithm.best.tobytes(), session.algorithm.fitness / reward))
+            assert rows[-1].metrics["mean"] / reward > 5
+        assert called(tmp_path, "verify", str(directory), program="evo")[0].count("agrees")
+    assert found[0] == found[1] == found[2]
 
 
 MODULE = """

@@ -53,7 +53,7 @@ def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: Ac
     task = Task(fresh(1), train(21), how, record_actions=True)
     compiled, steps = recorded(rollout, task)
     plain, expected = recorded(Rollout(rollout.network, Elsewhere(rollout.environment, made)), task)
-    assert compiled.returns.tolist() == plain.returns.tolist()
+    assert compiled.returns.tolist() == np.rint(1000 * plain.returns).tolist()
     assert [trace.tolist() for trace in compiled.actions] == [trace.tolist() for trace in plain.actions]
     observe = rollout.environment.game.observe
     assert observe(steps.observations).tobytes() == expected.observations.tobytes()

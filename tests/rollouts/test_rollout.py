@@ -23,7 +23,7 @@ from evo.games.step import Ended
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource, empty_result
+from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource, empty_result, worst_of
 from evo.rollouts.action_rules import exp_by_squaring
 from evo.rollouts.gymnasium_episodes import play_gymnasium
 from evo.rollouts.rollout import Rollout, check_arithmetic
@@ -76,7 +76,8 @@ def played_plainly(rollout: Rollout, task: Task, made: Callable[[GameEnvironment
 
 
 def same(one: Result, other: Result) -> None:
-    for name in ("returns", "lengths", "episode_metrics", "finite"):
+    assert one.returns.tolist() == np.rint(1000 * other.returns).tolist()  # of a game, and of an environment
+    for name in ("lengths", "episode_metrics", "finite"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     assert one.frames == other.frames
     assert (one.actions is None) == (other.actions is None)
@@ -216,7 +217,7 @@ def test_scores_that_overflow_rank_worst_on_both_paths(rule: str) -> None:
     for result in (rollout.play(task, parents), plain.play(task, parents)):
         assert result.finite.tolist() == [False]
         assert result.frames == 0
-        assert (result.returns == WORST).all()
+        assert (result.returns == worst_of(result.returns)).all()
 
 
 def rows(count: int) -> WeightSource:
@@ -260,7 +261,7 @@ def test_a_reward_that_is_no_number_ranks_worst() -> None:
     result = played_plainly(rollout, Task(fresh(1), train(3)), Bottomless)
     assert result.finite.tolist() == [False]
     assert result.frames == 0
-    assert (result.returns == WORST).all()
+    assert (result.returns == -np.inf).all()
 
 
 @pytest.mark.parametrize("reward", [0.0, np.nan])
@@ -285,7 +286,7 @@ def test_environments_are_closed_however_their_episodes_end(reward: float) -> No
     assert not open_ones
 
 
-def test_float_rewards_are_added_in_order_and_rounded_once() -> None:
+def test_float_rewards_are_added_in_order() -> None:
     class Tenths(ReadableSnake):
         def step(self, action: int) -> tuple:
             observation, _, *ended = super().step(action)
@@ -293,9 +294,9 @@ def test_float_rewards_are_added_in_order_and_rounded_once() -> None:
 
     rollout = make(starvation=7, mask="fatal")
     result = played_plainly(rollout, Task(fresh(1), train(6)), Tenths)
-    expected = [round(1000 * sum([0.1004] * int(length))) for length in result.lengths[0]]
+    expected = [float(np.cumsum(np.full(length, 0.1004))[-1]) for length in result.lengths[0]]
     assert result.returns[0].tolist() == expected
-    assert expected != [100 * int(length) for length in result.lengths[0]]
+    assert expected != [0.1004 * int(length) for length in result.lengths[0]]
 
 
 def test_the_plain_path_reads_the_scores_it_is_given() -> None:

@@ -10,7 +10,18 @@ from pydantic import Field
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
-from evo.records import WORST, Algorithm, Arrays, Episodes, Finalists, Generation, Request, Task, WeightSource
+from evo.records import (
+    Algorithm,
+    Arrays,
+    Episodes,
+    Finalists,
+    Generation,
+    Request,
+    Task,
+    WeightSource,
+    summed,
+    unit_of,
+)
 from evo.setup import Setup
 
 plugs_into = "algorithms"
@@ -48,15 +59,14 @@ class MyAlgorithm(Algorithm):
         parts = [slice(first, first + 16) for first in range(0, count, 16)]
         tasks = [Task(source.some(part), Episodes(seeds)) for part in parts]
         results = yield Request(self.weights if len(self.weights) else None, tasks)
-        returns = np.concatenate([result.returns for result in results])  # [children + 1, episodes], thousandths
-        failed = (returns == WORST).any(axis=1)  # networks whose outputs were not finite
-        self.returns = np.where(failed, WORST, np.where(failed[:, None], 0, returns).sum(axis=1))
+        # Sums [children + 1], the lowest number where outputs were not finite. Games count in whole thousandths.
+        self.returns = summed(np.concatenate([result.returns for result in results]))
         best = int(np.argmax(self.returns))
         kept = np.empty((1, self.network.size), np.float32)
         Rebuilder(self.network).rebuild(self.weights, source, best, kept[0])
         self.weights = kept
         return {
-            "best": float(self.returns[best]) / (1000.0 * self.options.episodes),
+            "best": float(self.returns[best]) / (unit_of(self.returns) * self.options.episodes),
             "frames": float(sum(result.frames for result in results)),
             "slots": float(sum(result.lane_slots for result in results)),
         }
