@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from evo.errors import ConfigurationError, DataError
+from pydantic import Field, TypeAdapter
+
+from evo.errors import ConfigurationError, DataError, printable
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.statistics import t_interval
+from evo.store.manifest import with_checksum, without_checksum
 
 FILE = "sweep.json"
 LARGEST = 1 << 28
@@ -28,6 +31,8 @@ SHARES = (0.2, 0.4, 1.0)  # of the budget, at the end of each stage
 GOING = 3  # one of this many trials goes on
 FEWEST = 3  # trials that a place does not stop
 TWO_SIDED = 0.9  # confidence of the interval whose lower end is above 0 with 95 %: only the leader can be better
+FAILED = "failed: "  # why a trial has no scores begins with it
+MOST = 1e100  # of a score in a file: squares of larger ones are infinite
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,11 @@ class Standing:
     """A trial at the end of a stage."""
 
     name: str
-    scores: tuple[float, ...]  # the champions' mean validation returns, by seed
+    scores: tuple[Annotated[float, Field(strict=True, ge=-MOST, le=MOST)], ...]  # mean validation returns, by seed
     stopped: str = ""  # why it goes no further
+
+
+STAGES = TypeAdapter(dict[str, dict[str, Standing]])
 
 
 def mean_of(scores: Sequence[float]) -> float:
@@ -75,7 +83,7 @@ def judged(scores: Mapping[str, Sequence[float]], failures: Mapping[str, str], l
     """Return how all trials of a stage stand; those that failed have no scores, and in the last stage none stops."""
     rivals, best = list(scores.values()), scores[leader(scores)] if scores else ()
     standings = [Standing(name, tuple(own), "" if last else stops(own, best, rivals)) for name, own in scores.items()]
-    return standings + [Standing(name, (), f"failed: {why}") for name, why in failures.items()]
+    return standings + [Standing(name, (), f"{FAILED}{printable(why)}") for name, why in failures.items()]
 
 
 def stops(ours: Sequence[float], best: Sequence[float], rivals: Sequence[Sequence[float]]) -> str:
@@ -84,44 +92,52 @@ def stops(ours: Sequence[float], best: Sequence[float], rivals: Sequence[Sequenc
 
 
 class Journal:
-    """The decisions of a sweep."""
+    """The decisions of a sweep, in a file of its directory with a checksum."""
 
     def __init__(self, directory: Path, settings: Mapping[str, Any]) -> None:
         """Read what is there; ConfigurationError: it is of a sweep with other settings. DataError: it is damaged."""
         self._path, self._settings = directory / FILE, json.loads(json.dumps(settings))
-        self._stages: dict[str, dict[str, Any]] = {}  # by name and number
+        self._stages: dict[str, dict[str, Standing]] = {}  # by the stage, and by the trial
         if not self._path.exists():
             return
         try:
-            found = json.loads(read_file(self._path, most=LARGEST))
-            known, self._stages = found["settings"], dict(found["stages"])
-            [Standing(**one) for stage in self._stages.values() for one in stage.values()]
+            found = without_checksum(read_file(self._path, most=LARGEST).rstrip(b"\n"))
+            self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
             changed = [_typed(name, known) for name in self._settings if known.get(name) != self._settings[name]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(f"{self._path}: is damaged; move it away to race the trials again") from error
+            raise self._damaged() from error
         if changed:
             what = " and ".join(changed)
             raise ConfigurationError(f"{directory}: is a sweep with {what}; choose another --directory")
 
-    def stage(self, name: str) -> list[Standing] | None:
-        """Return what was decided in a stage; None where it has not ended."""
+    def stage(self, name: str, trials: Collection[str], seeds: int) -> list[Standing] | None:
+        """Return how these trials have ended a stage; None where it has not ended. DataError: it is not theirs."""
         found = self._stages.get(name)
         if found is None:
             return None
-        return [Standing(one["name"], tuple(one["scores"]), one["stopped"]) for one in found.values()]
+        for key, one in found.items():
+            whole = len(one.scores) == seeds or (not one.scores and one.stopped.startswith(FAILED))
+            if key != one.name or not whole or not one.stopped.isprintable():
+                raise self._damaged()
+        if found.keys() != {*trials}:
+            raise self._damaged()
+        return list(found.values())
 
     def decide(self, name: str, standings: Sequence[Standing]) -> None:
         """Keep how a stage has ended, durably; ResourceError where that cannot be written."""
-        self._stages[name] = {one.name: {**vars(one), "scores": list(one.scores)} for one in standings}
-        self.begin()
+        self._stages[name] = {one.name: one for one in standings}
+        self.write()
 
-    def begin(self) -> None:
+    def write(self) -> None:
         """Write the file, so that no other sweep takes the directory; ResourceError where that is not possible."""
-        data = json.dumps({"settings": self._settings, "stages": self._stages}, indent=1).encode()
+        data = with_checksum({"settings": self._settings, "stages": STAGES.dump_python(self._stages, mode="json")})
         with resources("write", self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, data + b"\n")
             sync_directory(self._path.parent)
+
+    def _damaged(self) -> DataError:
+        return DataError(f"{self._path}: is damaged; move it away to race the trials again")
 
 
 def _typed(name: str, known: Mapping[str, Any]) -> str:

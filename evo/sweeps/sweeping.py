@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from evo.comparison.methods import Method, method_of
-from evo.comparison.runs import ComparedRun, PlannedRun
+from evo.comparison.runs import ComparedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
 from evo.config.experiment import Experiment
@@ -23,17 +23,9 @@ from evo.sweeps.search import Search, library
 from evo.sweeps.trials import MOST_TRIALS, SweepSettings, Trial, axes_of, budget_of, different, grid
 
 Scores = dict[str, tuple[float, ...]]
+Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
 
 MOST_SEEDS = 100
-
-
-class Train(Protocol):
-    """Trains runs as far as they are to go."""
-
-    def __call__(
-        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = ...
-    ) -> list[ComparedRun]:
-        """Return what came of each run, in order; lines of progress have the words of `describe`."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,7 @@ def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None
         if planned.chosen is None:
             trials = race.side_by_side(planned.grid)
         else:
-            race.journal.begin()
+            race.journal.write()
             axes = axes_of(planned.over)
             trials = race.searched(Search(settings.directory, axes, settings.seeds[0], planned.chosen))
         return race.retested(trials)
@@ -179,7 +171,7 @@ class Race:
         """Train the trials side by side, a stage after the other; ResourceError where none of them can be trained."""
         alive, stages = list(trials), dict[str, list[Standing]]()
         for share in SHARES:
-            standings = self.journal.stage(f"{share:g}")
+            standings = self.journal.stage(f"{share:g}", [trial.name for trial in alive], len(self.settings.seeds))
             if standings is None:
                 self._say(f"up to {share:.0%} of the budget: {counted(len(alive), 'trial')}")
                 standings = judged(*self._trained(alive, share), last=share == SHARES[-1])
@@ -213,7 +205,7 @@ class Race:
         best, stages = winner(list(before.values())), list[Standing]()
         for number, share in enumerate(SHARES):
             stage = f"{trial.name} {share:g}"
-            known = self.journal.stage(stage)
+            known = self.journal.stage(stage, [trial.name], len(self.settings.seeds))
             if known is None:
                 (standing,) = judged(*self._trained([trial], share), last=True)
                 if best is not None and standing.scores and share < SHARES[-1]:

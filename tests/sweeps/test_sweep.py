@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
 from evo.store.champion import Score
+from evo.store.manifest import with_checksum
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing
 from evo.sweeps.search import Search
@@ -214,6 +216,44 @@ def test_what_was_decided_is_not_decided_again(settings: SweepSettings) -> None:
         Journal(settings.directory, {"seeds": [1, 2, 3]})
 
 
+CHANGES: list[tuple[str, Any]] = [
+    ("scores", ["7", "7", "7"]), ("scores", [1e308] * 3), ("scores", []),
+    ("scores", [1.0]), ("scores", {"a": 1}), ("name", "nobody"), ("name", "\x1b[2J"), ("stopped", 5),
+    ("stopped", "\x1b]0;owned\x07"), ("stopped", "in the way\n| ga.sigma=0.1 wins"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sealed"),
+    [
+        *((*change, True) for change in CHANGES),
+        ("scores", [14.0, 16.0, 18.0], False),
+        ("scores", [math.nan] * 3, False),
+    ],
+)
+def test_a_journal_that_was_changed_is_refused_and_decides_nothing(
+    settings: SweepSettings, key: str, value: object, sealed: bool
+) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.2")
+    trainer, chosen = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0}), {"seeds": [1, 2, 3]}
+    Race(settings, Journal(settings.directory, chosen), trainer).side_by_side(trials)
+    file = settings.directory / "sweep.json"
+    found = json.loads(file.read_bytes())
+    found["stages"]["0.2"]["ga.sigma=0.1"][key] = value
+    checksum = found.pop("crc")
+    if sealed:  # as a stranger would, who knows the checksum
+        file.write_bytes(with_checksum(found))
+    else:
+        file.write_text(json.dumps({**found, "crc": checksum}, sort_keys=True, separators=(",", ":")))
+    with pytest.raises(DataError, match=r"^runs/sweep-tiny/sweep\.json: is damaged; move it away"):
+        Race(settings, Journal(settings.directory, chosen), trainer).side_by_side(trials)
+
+
+def test_why_a_trial_failed_is_kept_as_text_that_can_be_shown() -> None:
+    (one,) = race.judged({}, {"a": "\x1b[2J\nall good"}, last=False)
+    assert one.stopped == r"failed: \x1b[2J\nall good"
+
+
 def test_a_trial_that_fails_is_out_and_is_named(settings: SweepSettings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     good = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
@@ -329,7 +369,7 @@ def test_what_another_sweep_of_the_directory_has_is_said(tmp_path: Path, changed
     (tmp_path / "tiny.toml").write_text(TINY)
     words = ("sweep", "tiny.toml", "--seeds", "2", "--directory", "trials")
     planned = PlannedSweep.of(tmp_path / "tiny.toml", ["ga.sigma=0.1,0.5"], seeds=2, directory=tmp_path / "trials")
-    planned.journal().begin()
+    planned.journal().write()
     _, err = called(tmp_path, *words, *changed, program="evo", code=2)
     assert err == f"trials: is a sweep with {said}; choose another --directory\n"
 
