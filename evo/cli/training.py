@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from evo.cli.terminal.display import Display, Lines, baselines_text, headline, is_live, score_text
+from evo.cli.terminal.display import Display, Lines, baselines_text, headline, in_foreground, is_live, score_text
 from evo.errors import ConfigurationError, counted, extra, notice
 from evo.files.durable import resources
 from evo.plugins.registry import command
@@ -262,7 +262,7 @@ def ending(
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
     environment = environment_of(experiment.environment)
-    if game is not None and environment.visible and display.watched:
+    if game is not None and environment.visible and display.watched and in_foreground(sys.stdout):
         show_end(game, environment)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")

@@ -30,12 +30,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Let a person play, until they leave."""
+    from evo.cli.terminal.display import in_foreground
     from evo.training.testing import BLOCK
 
     episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
     speed = whole("--speed", arguments.speed, 1, 100) or 1
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigurationError("evo play needs a terminal, to read keys and to show the board")
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)):
+        raise ConfigurationError("evo play needs a terminal, in the foreground, to read keys and to show the board")
     registry.load(arguments.plugin)
     from evo.games.catalogue.snake import Options as Snake
 

@@ -151,6 +151,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
 def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
+    from evo.cli.terminal.display import in_foreground
     from evo.store.metrics import one_line
 
     title, environment, recording = replay.title, replay.environment, replay.recording
@@ -163,7 +164,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
             save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))
         filmed = f", saved to {film}"
     elif step is not None:
-        moves = sys.stdin.isatty() and sys.stdout.isatty()
+        moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
         steps = playback.EpisodeView(recording, shown, environment, replay.policy, playback.coloured(), size)
         if step > len(steps):
@@ -172,7 +173,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
             playback.walk(steps.lines, len(steps), step, speed, title)
         else:
             print("\n".join(steps.lines(step)))
-    elif sys.stdout.isatty():
+    elif sys.stdout.isatty() and in_foreground(sys.stdout):
         playback.watch(shown, speed, f"{title} (any key skips)")
     elif shown:
         print("the last position (a terminal shows the whole game, and --film FILE saves it):")

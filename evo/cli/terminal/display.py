@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
@@ -64,17 +65,9 @@ class Lines(Display):
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation; `generations` is their number in total."""
-        self._shown = shown = figures(row, self._shown)
+        self._shown = figures(row, self._shown)
         self._pace.add(row)
-        width = len(str(generations))
-        parts = [
-            f"generation {row.generation + 1:>{width}}/{generations}",
-            *(f"{name} {shown[name]}" for name in SCORES),
-            f"{shown['frames/s']} frames/s",
-            *([f"lane utilisation {shown['lane utilisation']}", share_of_acting(row.metrics)] if self._verbose else []),
-            f"time left {duration(self._pace.left(row, generations))}",
-        ]
-        print("  ".join(parts), flush=True)
+        print(line_of(self._shown, row, generations, self._pace, self._verbose), flush=True)
 
 
 class Pace:
@@ -101,7 +94,15 @@ class Pace:
 def is_live(output: TextIO) -> bool:
     """Return whether an output is an interactive terminal whose lines can be overwritten."""
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    return able and not os.environ.get("CI")
+    return able and not os.environ.get("CI") and in_foreground(output)
+
+
+def in_foreground(terminal: TextIO) -> bool:
+    """Return whether this process may set and redraw a terminal: a job in the background would be stopped."""
+    try:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # not the terminal of a shell
+        return True
 
 
 def print_line(text: str) -> None:
@@ -115,10 +116,24 @@ def show_in_place() -> Callable[[str], None] | None:
         return None
 
     def show(text: str) -> None:
+        if not in_foreground(sys.stdout):
+            return
         width = shutil.get_terminal_size().columns - 1
         print(f"\r\x1b[K{printable_lines(text)[:width]}", end="", flush=True)
 
     return show
+
+
+def line_of(shown: Mapping[str, str], row: Row, generations: int, pace: Pace, verbose: bool) -> str:
+    """Return a generation, with its `figures`, as a line."""
+    parts = [
+        f"generation {row.generation + 1:>{len(str(generations))}}/{generations}",
+        *(f"{name} {shown[name]}" for name in SCORES),
+        f"{shown['frames/s']} frames/s",
+        *([f"lane utilisation {shown['lane utilisation']}", share_of_acting(row.metrics)] if verbose else []),
+        f"time left {duration(pace.left(row, generations))}",
+    ]
+    return "  ".join(parts)
 
 
 def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.cli.terminal.display import HIDE, SHOW, in_foreground
 from evo.networks.occlusion import occlusion
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MOVES = {"right": 1, "n": 1, "left": -1, "b": -1, "up": 10, "down": -10}
 HELP = "right and left: a step; up and down: ten; space plays; q leaves"
 GAP = "   "
 TITLE = " what the outputs depend on "
-HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
+UP = "\x1b[{}A\r"
 KEY = re.compile(rb"\x1b[\[O]([A-D])|\x1b\[[0-9;]*[~A-Z]|([ -~])")  # an arrow, another key with a sequence, a letter
 ARROWS = {b"A": "up", b"B": "down", b"C": "right", b"D": "left"}
 
@@ -46,12 +47,11 @@ def keys() -> Iterator[Read]:
     The cursor is hidden meanwhile. Where there is no terminal to press keys on, the function only waits.
     """
     read, before = _wait, None
-    try:
-        before = termios.tcgetattr(sys.stdin.fileno())
-        tty.setcbreak(sys.stdin.fileno())
-        read = _typed
-    except (OSError, ValueError, termios.error):
-        pass
+    with suppress(OSError, ValueError, termios.error):
+        if in_foreground(sys.stdin):
+            before = termios.tcgetattr(sys.stdin.fileno())
+            tty.setcbreak(sys.stdin.fileno())
+            read = _typed
     sys.stdout.write(HIDE)
     try:
         yield read

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +29,18 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.cli.terminal.champion_board import ChampionBoard
-from evo.cli.terminal.display import SCORES, Display, Pace, figures, finite, where_time_went
+from evo.cli.terminal.display import (
+    HIDE,
+    SCORES,
+    SHOW,
+    Display,
+    Pace,
+    figures,
+    finite,
+    in_foreground,
+    line_of,
+    where_time_went,
+)
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, duration, number
 
@@ -77,9 +90,13 @@ class Screen(Display):
         self._live = LiveInPlace(get_renderable=self.drawn, console=self._console, refresh_per_second=REFRESHES)
         self._began = self._last = time.monotonic()
         self._live.start(refresh=True)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTSTP, self._suspend)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if signal.getsignal(signal.SIGTSTP) == self._suspend:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         try:
             if self._live is not None:
                 live, self._live = self._live, None
@@ -87,6 +104,18 @@ class Screen(Display):
                 live.stop()
         finally:
             self._board.close()
+
+    def _suspend(self, number: int, frame: object) -> None:
+        """Show the cursor while Ctrl-Z has stopped this process, and in the background after that."""
+        terminal = self._console.file.fileno()
+        os.write(terminal, f"{SHOW}\n".encode())  # the handler may have interrupted a write to the file
+        if self._live is not None:
+            self._live.begin_below()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # it goes on here
+        signal.signal(number, self._suspend)
+        if in_foreground(self._console.file):
+            os.write(terminal, HIDE.encode())
 
     def say(self, text: str) -> None:
         """Show a line that stays, above the rest."""
@@ -99,6 +128,8 @@ class Screen(Display):
         self._rows.append((row, figures(row, self._rows[-1][1] if self._rows else {})))
         self._generations = generations
         self._last = time.monotonic()
+        if not in_foreground(self._console.file):
+            self.say(line_of(self._rows[-1][1], row, generations, self._pace, self._verbose))
 
     def past(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Take a generation into the curves."""
@@ -222,9 +253,16 @@ def bars(values: Sequence[float], height: int = 1) -> list[str]:
 class LiveInPlace(Live):
     """A Rich `Live` that does not erase its lines before it draws them anew, which would flicker."""
 
+    def begin_below(self) -> None:
+        """Draw the next time below what the terminal shows by then, not over these lines."""
+        self._live_render._shape = None
+
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return what a refresh writes; text that is printed above the display moves it, as in Rich."""
         with self._lock:
+            if not in_foreground(self.console.file):
+                self.begin_below()
+                return renderables
             height = self._live_render.last_render_height
             if (
                 not height

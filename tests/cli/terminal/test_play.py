@@ -101,7 +101,7 @@ def test_a_person_plays_beside_a_champion_on_the_same_fruits() -> None:
 
 def test_mistakes_are_a_line(tmp_path: Path) -> None:
     _, error = called(tmp_path, "play", program="evo", code=2)
-    assert error == "evo play needs a terminal, to read keys and to show the board\n"
+    assert error == "evo play needs a terminal, in the foreground, to read keys and to show the board\n"
     with terminal(columns=30) as (screen, process):
         screen.until("the terminal has 30 x 30; enlarge it to 52 columns and 16 lines")
         assert process.wait(30) == 2
