@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -107,6 +109,16 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return the text with everything escaped but the ends of its lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def typed(words: Iterable[str]) -> str:
+    """Return words as they are typed in a shell; those that cannot be shown are quoted byte by byte."""
+    return " ".join(shlex.quote(word) if word.isprintable() else _bytes_typed(word) for word in words)
+
+
+def _bytes_typed(word: str) -> str:
+    plain = (chr(one) if 32 <= one < 127 and chr(one) not in "'\\" else f"\\x{one:02x}" for one in os.fsencode(word))
+    return f"$'{''.join(plain)}'"
 
 
 def cell(value: object) -> object:

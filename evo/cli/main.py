@@ -10,10 +10,10 @@ import argparse
 import errno
 import os
 import resource
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -28,6 +28,7 @@ from evo.errors import (
     did_you_mean,
     printable,
     printable_lines,
+    typed,
 )
 from evo.plugins import mistakes, registry
 from evo.process import Stopped, ignore, is_interrupt, leave, lost_output, raise_stopped, tolerate_failures
@@ -94,6 +95,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         _refuse_control_characters(words)
         arguments = parser.parse_args(words)
         _refuse_little_memory()
+        _refuse_numba_settings()
         _refuse_deleted_directory()
         refuse_others(opened(name, arguments))
         try:
@@ -111,11 +113,13 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         known = _known(problem)
         if known is None:
             _say("".join(traceback.format_exception(problem)).rstrip("\n"))
-            command = f"{program} {shlex.join(words)}"
+            command = f"{program} {typed(words)}"
             bug = " or in the plug-in ".join(("this is a bug in snake-evo", *registry.loaded()))
             _say(f"{bug}; please report it with the lines above and the command:\n{command}")
         else:
             _say(str(known))
+        if summary.run_dir and summary.generations:
+            _say(_saved(summary))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
     if "--json" in words and summarised:
@@ -144,6 +148,16 @@ def _refuse_little_memory() -> None:
             f"the address space of this process is limited to {limit // 10**6} MB, and the libraries need "
             f"{LEAST_MEMORY} MB; raise the limit with: ulimit -v unlimited"
         )
+
+
+def _refuse_numba_settings() -> None:
+    """Raise a ConfigurationError where the environment keeps Numba from compiling, or from being imported."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):
+        raise ConfigurationError("NUMBA_DISABLE_JIT is set, and games and networks are only played compiled; unset it")
+    threads = os.environ.get("NUMBA_NUM_THREADS", "")
+    with suppress(ValueError):
+        if int(threads) < 1:
+            raise ConfigurationError(f"NUMBA_NUM_THREADS is {printable(threads)}; set it to 1 or more, or unset it")
 
 
 def _refuse_deleted_directory() -> None:
@@ -177,9 +191,13 @@ def _known(problem: BaseException) -> EvoError | None:
 def _farewell(summary: Summary) -> str:
     if summary.run_dir is None:
         return "interrupted"
+    return f"interrupted; {_saved(summary)}"
+
+
+def _saved(summary: Summary) -> str:
     count = summary.generations or 0
-    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} saved; "
-    return f"interrupted; {safe}continue with: {registry.command('evo', 'resume', summary.run_dir)}"
+    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} saved"
+    return f"{safe}; continue with: {registry.command('evo', 'resume', str(summary.run_dir))}"
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from argparse import Namespace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from evo.cli.terminal.display import Display, Lines, baselines_text, headline, in_foreground, is_live, score_text
-from evo.errors import ConfigurationError, counted, extra, notice
+from evo.errors import ConfigurationError, counted, extra, notice, typed
 from evo.files.durable import resources
 from evo.plugins.registry import command
 
@@ -265,9 +264,9 @@ def ending(
     if game is not None and environment.visible and display.watched and in_foreground(sys.stdout):
         show_end(game, environment)
     directory = str(summary.run_dir)
-    display.say(f"run        {shlex.quote(directory)}")
+    display.say(f"run        {typed([directory])}")
     if report:
-        display.say(f"report     {shlex.quote(report)}")
+        display.say(f"report     {typed([report])}")
     display.say("next:")
     if no_better:
         display.say(command("evo", "doctor", directory))

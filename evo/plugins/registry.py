@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -19,7 +18,7 @@ from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean
+from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean, typed
 from evo.process import is_interrupt
 
 if TYPE_CHECKING:
@@ -294,7 +293,7 @@ def loaded() -> tuple[str, ...]:
 def command(*words: str) -> str:
     """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs."""
     modules = [word for name in loaded() for word in ("--plugin", name)]
-    return shlex.join(["python", "-m", *words, *modules])
+    return typed(["python", "-m", *words, *modules])
 
 
 def look_here() -> None:

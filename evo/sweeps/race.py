@@ -22,8 +22,8 @@ from pydantic import Field, TypeAdapter
 
 from evo.errors import ConfigurationError, DataError, printable
 from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.lines import with_checksum, without_checksum
 from evo.statistics import t_interval
-from evo.store.manifest import with_checksum, without_checksum
 
 FILE = "sweep.json"
 LARGEST = 1 << 28

@@ -22,8 +22,8 @@ import evo
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
+from evo.files.lines import with_checksum
 from evo.store.champion import Score
-from evo.store.manifest import with_checksum
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing
 from evo.sweeps.search import Search

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
@@ -97,7 +97,7 @@ def is_live(output: TextIO) -> bool:
     return able and not os.environ.get("CI") and in_foreground(output)
 
 
-def in_foreground(terminal: TextIO) -> bool:
+def in_foreground(terminal: IO[str]) -> bool:
     """Return whether this process may set and redraw a terminal: a job in the background would be stopped."""
     try:
         return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
