@@ -117,9 +117,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             bug = " or in the plug-in ".join(("this is a bug in snake-evo", *registry.loaded()))
             _say(f"{bug}; please report it with the lines above and the command:\n{command}")
         else:
-            _say(str(known))
-        if summary.run_dir and summary.generations:
-            _say(_saved(summary))
+            late = summary.run_dir and summary.generations and " resume " not in str(known)
+            _say(f"{known}; {_saved(summary)}" if late else str(known))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
     if "--json" in words and summarised:

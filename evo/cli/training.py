@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 WORTH_SAYING = 1.0  # seconds of compiling
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
+PATIENCE = 60.0  # seconds of a first generation whose episodes may be endless
 
 
 def train_to_the_end(
@@ -77,7 +79,15 @@ def train_to_the_end(
                             events = stack.enter_context(Events(logged, "--tensorboard", store.next_generation))
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
+                    if endless := endless_episodes(experiment):
+                        text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
+                        waiting = threading.Timer(PATIENCE, display.say, [text])
+                        waiting.daemon = True
+                        waiting.start()
+                        stack.callback(waiting.cancel)
                     for row in generations(session):
+                        if endless:
+                            waiting.cancel()
                         if "start_validation" in row.metrics:
                             display.say(handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
@@ -158,8 +168,23 @@ def _notices(experiment: Experiment, store: Store) -> None:
     elif workers.count != "auto" and workers.count > hardware.cores():
         cores = counted(hardware.cores(), "core")
         texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
-    for text in texts:
+    for text in filter(None, [*texts, endless_episodes(experiment)]):
         notice(text)
+
+
+def endless_episodes(experiment: Experiment) -> str:
+    """Return what to do about episodes that may be endless; empty where their steps are limited."""
+    from evo.environments.gymnasium import PREFIX
+
+    options = experiment.environment
+    name = options.id.removeprefix(PREFIX)
+    if name == options.id or getattr(options, "max_steps", 0):
+        return ""
+    from gymnasium import registry as registered
+
+    if name not in registered or registered[name].max_episode_steps:
+        return ""
+    return f"episodes of {name} may be endless; --set environment.max_steps=N ends them after N steps"
 
 
 def _fill(summary: Summary, store: Store, session: Session | None = None) -> None:

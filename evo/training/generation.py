@@ -6,6 +6,8 @@ what is computed, so it is in the generation's record, as `poisoned`, and by tha
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from evo.records import Algorithm, Arrays, Evaluator, Generation, Metrics, Played, Request, Result, Task
     from evo.store.store import Store
     from evo.training.validation import Validated
+
+NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")
 
 
 class Publisher(Protocol):
@@ -103,6 +107,7 @@ class Quarantine:
         self._store = store
         self._generation, self._round = -1, 0  # rounds of the generation that are played
         self._poisoned: list[tuple[int, int]] = []  # round and candidate
+        self._kinds = Counter[str]()  # notices without their numbers
 
     def admit(self, played: Played, tasks: Sequence[Task]) -> None:
         """Take in a round of the present generation; ResourceError where every candidate ends its workers."""
@@ -112,7 +117,7 @@ class Quarantine:
         self.fingerprint = played.fingerprint
         self._keep(played.poisoned, tasks)
         self._round += 1
-        show(played.notices)
+        show(self._counted(played.notices))
 
     def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> ResourceError:
         """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
@@ -129,6 +134,17 @@ class Quarantine:
         if not self._poisoned:
             return {}
         return {"poisoned": np.array(sorted(self._poisoned), np.int32)}  # [N, 2] round and candidate
+
+    def _counted(self, notices: Sequence[str]) -> list[str]:
+        """Return the first notice of each kind, then the 10th, 100th and so on with its count; numbers may differ."""
+        shown = []
+        for text in notices:
+            kind = NUMBER.sub("", text)
+            self._kinds[kind] += 1
+            count = self._kinds[kind]
+            if str(count).rstrip("0") == "1":
+                shown.append(text if count == 1 else f"{text} ({count:,} of this kind)")
+        return shown
 
     def _begin(self) -> None:
         if self._store.next_generation != self._generation:

@@ -393,3 +393,42 @@ def test_a_wheel_holds_experiments_champions_and_pages_and_list_says_where(tmp_p
         for path in (ROOT / folder).glob(f"*.{kind}"):
             assert f"share/snake-evo/{folder}/{path.name}" in names
     assert f"experiments to start from: {ROOT / 'experiments'}\n" in called(tmp_path, "list", program="evo")[0]
+
+
+@pytest.mark.parametrize(("name", "value"), [("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "0")])
+def test_settings_that_keep_numba_from_compiling_are_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    (tmp_path / "small.toml").touch()
+    monkeypatch.setenv(name, value)
+    _, err = called(tmp_path, "small.toml", "--dry-run", code=2)
+    assert err.startswith(f"{name} is ")
+    assert len(err.splitlines()) == 1
+
+
+ENDLESS = """
+import sys
+from evo.cli import training
+from evo.cli.main import main_run
+training.PATIENCE = 1.0
+sys.exit(main_run())
+"""
+
+
+def test_a_first_generation_of_endless_episodes_says_what_limits_them(tmp_path: Path) -> None:
+    text = '[environment]\nid = "gymnasium:CliffWalking-v1"\n[workers]\nbackend = "serial"\n[policy]\nkind = "mlp"\n'
+    (tmp_path / "walk.toml").write_text(text)
+    line = [sys.executable, "-c", ENDLESS, "walk.toml", "--generations", "1", "--run-dir", "run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = next(line for line in process.stdout if "goes on after" in line)
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        advice = "episodes of CliffWalking-v1 may be endless; --set environment.max_steps=N ends them after N steps"
+        assert said == f"the first generation goes on after 1 s; {advice}\n"
+        assert f"note: {advice}\n" in process.stderr.read()

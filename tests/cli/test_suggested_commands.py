@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import evo
+from evo.errors import typed as typed_words
 from evo.plugins import registry
 from tests.helpers.calling import SMALL, called
 from tests.helpers.sampling import sampled
@@ -73,3 +77,52 @@ def test_a_library_run_finds_a_plug_in_that_is_loaded_before_or_given(tmp_path: 
     with pytest.raises(evo.EvoError, match="--plugin nowhere"):
         next(evo.train(experiment, tmp_path / "other", plugins=["nowhere"]))
     assert not (tmp_path / "other").exists()
+
+
+def test_words_of_any_bytes_are_typed_so_that_a_shell_reads_the_same() -> None:
+    words = ["a run", "it's", "caf\u00e9", os.fsdecode(b"r\xff'\\n"), "", "$HOME"]
+    line = f"printf '%s\\0' {typed_words(words)}"
+    shown = subprocess.run(["bash", "-c", line], check=True, capture_output=True).stdout
+    assert shown.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
+    assert line.isprintable()
+
+
+def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    out, _ = called(tmp_path, "small.toml", "--generations", 1, "--run-dir", os.fsdecode(b"r\xff"), "--no-report")
+    line = next(line for line in out.splitlines() if " evaluate " in line)
+    name = subprocess.run(["bash", "-c", f"printf '%s ' {line}"], check=True, capture_output=True).stdout.split()[4]
+    assert "test episodes" in called(tmp_path, "evaluate", os.fsdecode(name), program="evo")[0]
+
+
+TIRING = """
+import gymnasium
+import numpy as np
+
+
+class Tiring(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+    steps = 0  # of all episodes
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        type(self).steps += 1
+        if self.steps > 5000:
+            raise ValueError("tired")
+        return np.zeros(2, np.float32), float(action), self.steps % 3 == 0, False, {}
+
+
+gymnasium.register(id="Tiring-v0", entry_point=Tiring, max_episode_steps=10)
+"""
+
+
+def test_an_error_in_a_late_step_says_what_is_saved_and_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "tiring.py").write_text(TIRING)
+    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "gymnasium:Tiring-v0"')
+    (tmp_path / "small.toml").write_text(text.replace("generations = 4", "generations = 1000"))
+    _, err = called(tmp_path, "small.toml", "--plugin", "tiring", "--run-dir", "run", "--no-report", code=2)
+    (line,) = (line for line in err.splitlines() if "tired" in line)
+    assert re.search(r"; [\d,]+ generations? (is|are) saved; continue with: .* resume run --plugin tiring$", line)

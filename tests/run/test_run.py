@@ -25,7 +25,7 @@ from evo.run import generations
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.beginning import open_or_begin
-from evo.training.generation import play_out
+from evo.training.generation import Quarantine, play_out
 from evo.training.session import Session
 from tests.helpers.calling import KEYS, ROOT, SMALL, after, called, command, summary_of
 from tests.helpers.sampling import sampled
@@ -469,3 +469,21 @@ def test_a_champion_of_a_finished_run_that_is_damaged_is_written_again(
     damage(champion)
     assert summary_of(tmp_path, "--resume", "run")["champion"] == before["champion"]
     assert champion.read_bytes() == whole
+
+
+def test_notices_that_differ_in_numbers_are_counted_and_not_repeated(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_or_begin(Experiment.load(small / "small.toml"), small / "run") as store:
+        quarantine = Quarantine(store)
+        for reward in range(233):
+            quarantine.admit(
+                Played([], Effort(0.0, []), (), [f"step gave the reward {reward}e9", "other"][: 1 + (reward == 7)]), []
+            )
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "note: step gave the reward 0e9",
+        "note: other",
+        "note: step gave the reward 9e9 (10 of this kind)",
+        "note: step gave the reward 99e9 (100 of this kind)",
+    ]
