@@ -178,7 +178,7 @@ def endless_episodes(experiment: Experiment) -> str:
 
     options = experiment.environment
     name = options.id.removeprefix(PREFIX)
-    if name == options.id or getattr(options, "max_steps", 0):
+    if name == options.id or options.scored["max_steps"]:
         return ""
     from gymnasium import registry as registered
 

@@ -477,9 +477,8 @@ def test_notices_that_differ_in_numbers_are_counted_and_not_repeated(
     with open_or_begin(Experiment.load(small / "small.toml"), small / "run") as store:
         quarantine = Quarantine(store)
         for reward in range(233):
-            quarantine.admit(
-                Played([], Effort(0.0, []), (), [f"step gave the reward {reward}e9", "other"][: 1 + (reward == 7)]), []
-            )
+            notices = [f"step gave the reward {reward}e9", *(["other"] if reward == 7 else [])]
+            quarantine.admit(Played([], notices=notices), [])
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
         "note: step gave the reward 0e9",
