@@ -20,7 +20,7 @@ from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section, plain
-from evo.plugins import registry
+from evo.plugins import code, registry
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
 from evo.workers.options import LearnerDevices, WorkersOptions
@@ -220,8 +220,7 @@ class Experiment:
             "validation": self.validation.model_dump(),
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
-        if sources := environment_of(self.environment).sources:
-            identity["game"] = {"sources": sources}
+        identity |= self.code()
         if self.learns:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:
@@ -232,6 +231,12 @@ class Experiment:
             usual = self.options.candidates_per_task(self.network().flops)
             identity["candidates_per_task"] = self.workers.candidates_per_task or usual
         return identity
+
+    def code(self) -> dict[str, dict[str, str]]:
+        """Return digests of a game's code and of the plug-ins', where they are not of this program."""
+        sources, plugins = environment_of(self.environment).sources, code.of_plugins()
+        found = {code.GAME: {"sources": sources} if sources else {}, code.PLUGINS: plugins}
+        return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
         """Return every option as a file that loads to an equal experiment, with its provenance, if given.
@@ -282,17 +287,18 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return a line for every key that differs between two identities; arithmetic stands for all that it depends on."""
-    ours, theirs = _flat(one), _flat(other)
+    """Return a line for every key that differs between two identities; arithmetic stands for all that it depends on.
+
+    Code that differs comes last; see `evo.plugins.code.changes`.
+    """
+    ours, theirs = (_flat({key: value for key, value in each.items() if key != code.PLUGINS}) for each in (one, other))
     differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     if ARITHMETIC in differing:
         differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
-    return [
-        "game.sources: the game's file has changed since then; restore it, or begin a new run"
-        if key == "game.sources" and key in ours and key in theirs
-        else f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now"
-        for key in differing
-    ]
+    if one.get(code.GAME) and other.get(code.GAME):
+        differing = [key for key in differing if not key.startswith(f"{code.GAME}.")]
+    options = [f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
+    return options + code.changes(one, other)
 
 
 def _content(source: str) -> str:

@@ -285,9 +285,10 @@ def _taken(options: Any, base: Any) -> str:
     return ""
 
 
-def loaded() -> tuple[str, ...]:
+def loaded(games: bool = True) -> tuple[str, ...]:
     """Return the names of the plug-ins that are loaded, for processes that need the same."""
-    return tuple(dict.fromkeys(module.__name__ for module in _loaded.values()))
+    ones = [one for one in _loaded.values() if games or not _declared_by(getattr(one, "make", None))]
+    return tuple(dict.fromkeys(module.__name__ for module in ones))
 
 
 def command(*words: str) -> str:

@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, DataError, EvoError, first_line, noti
 from evo.files import lock
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, CONFIG, FINGERPRINT, LARGEST_CONFIG, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
-from evo.plugins import registry
+from evo.plugins import code, registry
 from evo.records import unit_of
 from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
@@ -132,10 +132,8 @@ class Run:
             raise self._champion
         if self._champion is None:
             raise DataError(f"{self.directory}: there is no champion yet")
-        by_itself = self.directory.is_file()
-        if not by_itself and self.environment.sources != self.store.identity.get("game", {}).get("sources", ""):
-            what = self.config.environment.id
-            notice(f"{what} has changed since this run was begun; what is played now is another game")
+        if self.directory.is_dir() and (changed := code.changes(self.store.identity, self.config.code())):
+            notice(f"{', '.join(changed)}; what is played now is not what was trained")
         return Policy(self.config.network(), self._champion.weights, self.config, self._champion.about)
 
     @property
@@ -216,8 +214,9 @@ class Run:
         """What a reader should know: files that are missing, damaged, or not of this run."""
         champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
         changed = difference(self.store.identity, self.config.identity())
-        changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed]
-        found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *champion]
+        other = code.changes(self.store.identity, self.config.code())
+        changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed if line not in other]
+        found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *other, *champion]
         return [note.replace(f"{self.directory}{os.sep}", "") for note in found]
 
     def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:

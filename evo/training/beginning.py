@@ -21,6 +21,7 @@ from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
+from evo.plugins import code
 from evo.plugins.registry import find, loaded
 from evo.setup import Setup
 from evo.store.champion import Layers, network_layers
@@ -119,7 +120,10 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
     try:
         changed = difference(store.identity, experiment.identity())
         if changed:
-            raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
+            other = code.changes(store.identity, experiment.code())
+            advice = ["restore that code, or go on in another run: resume it with --fork NAME"] if other else []
+            what = "code" if other == changed else "options"
+            raise ConfigurationError("\n".join([f"{directory} was begun with other {what}:", *changed, *advice]))
         file = directory / CONFIG
         before = Experiment.load(file, resolved=True, hosts="kept")
         kept = (

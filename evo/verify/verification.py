@@ -21,6 +21,7 @@ from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.files.hashing import array_digest
 from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
+from evo.plugins import code
 from evo.records import Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
@@ -48,12 +49,13 @@ class Report:
     agrees: list[str] = field(default_factory=list)
     disagrees: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # could not be checked, and why
+    changed_code: list[str] = field(default_factory=list)  # by which nothing can be replayed
     game: str = ""  # a plug-in's, of which a replay differs
 
     @property
     def ok(self) -> bool:
         """Whether no difference was found."""
-        return not self.disagrees
+        return not self.disagrees and not self.changed_code
 
     def replay_differs(self, experiment: Experiment, *how: str) -> None:
         """Add what differs in a replay, which the game may cause by itself if it is not ours."""
@@ -148,7 +150,8 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
     except ConfigurationError as error:
         report.disagrees += str(error).splitlines()
         return None
-    report.disagrees += [f"{path}: {line}" for line in changed]
+    report.changed_code = code.changes(evidence.manifest.identity, experiment.code())
+    report.disagrees += [f"{path}: {line}" for line in changed if line not in report.changed_code]
     if changed:
         return None
     report.agrees.append("configuration: every option that can change a result is that of the manifest")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from evo.errors import ConfigurationError
 from evo.plugins import registry
-from tests.helpers.calling import SMALL, called, command, summary_of
+from tests.helpers.calling import ROOT, SMALL, called, command, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -179,6 +182,39 @@ def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(tmp_pa
     first = summary_of(tmp_path, "small.toml", "--algorithm", "mine", *words, 1, "--run-dir", "run", apart=True)
     assert first["generations"] == 1
     assert summary_of(tmp_path, "--resume", "run", *words, 2, apart=True)["generations"] == 2
+
+
+def typed(where: Path, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Type a command of `evo` in a process of its own, which imports plug-ins anew."""
+    line = [sys.executable, "-m", "evo", *map(str, words)]
+    done = subprocess.run(line, cwd=where, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("in_package", [False, True])
+def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: Path, in_package: bool) -> None:
+    name = f"changing{next(NUMBERS)}"
+    folder = tmp_path / f"of_{name}" if in_package else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(CLIMBER)
+    (tmp_path / "small.toml").write_text(SMALL)
+    plugin = ("--plugin", f"of_{name}.{name}" if in_package else name)
+    words = ("--algorithm", name, *plugin, "--generations")
+    summary_of(tmp_path, "small.toml", *words, 1, "--run-dir", "run", apart=True)
+    changed = folder / "constants.py" if in_package else folder / f"{name}.py"  # a file of the package counts
+    changed.write_text(CLIMBER + "\n")
+    resume = ("--resume", "run", *plugin, "--generations", 2)
+    err = typed(tmp_path, "run", *resume, code=2).stderr
+    assert f"run was begun with other code:\nthe code of plug-in {plugin[1]} differs from that of the run\n" in err
+    assert "--fork NAME" in err
+    out = typed(tmp_path, "verify", "run", *plugin, code=3).stdout
+    assert "not what it says" not in out
+    assert f"the code of plug-in {plugin[1]} differs from that of the run, so it cannot be replayed" in out
+    assert summary_of(tmp_path, *resume, "--fork", "other", apart=True)["generations"] == 2
+    changed.unlink() if in_package else changed.write_text(CLIMBER)
+    assert summary_of(tmp_path, *resume, apart=True)["generations"] == 2
+    assert "agrees: 2 generations" in typed(tmp_path, "verify", "run", *plugin).stdout
 
 
 LIVELY = """

@@ -36,12 +36,15 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
     flags = {"workers": arguments.workers, "backend": arguments.backend}
     report = verify(directory, None if arguments.all else SAMPLE if count is None else count, flags, print)
-    for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", report.disagrees)):
+    differs = [*report.disagrees, *report.changed_code]
+    for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", differs)):
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
     what = "champion" if directory.is_file() else "run"
     cause = f", or its game writes outside its arrays ({TESTS.format(report.game)})" if report.game else ""
     result = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says{cause}"
+    if not report.disagrees and report.changed_code:
+        result = f"{', '.join(report.changed_code)}, so it cannot be replayed; the rest agrees"
     print(f"{result}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     if arguments.json:
         print(one_line(report.numbers()))

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError, first_line
 from evo.evaluators.ray.cluster import RayCluster, capacity, lacking
-from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import Lost, RayAnswer, RayGivesUp, play
+from evo.plugins.code import code_of
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed

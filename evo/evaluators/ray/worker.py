@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
-from evo.evaluators.ray.code import other_code
 from evo.evaluators.ray.guard import Guard
+from evo.plugins.code import other_code
 from evo.records import Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import OUT_OF_MEMORY, Failed, Packed

@@ -23,12 +23,12 @@ from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, Resou
 from evo.evaluators import serial
 from evo.evaluators.ray import tasks as tasks_module
 from evo.evaluators.ray.cluster import RayCluster
-from evo.evaluators.ray.code import OURS
 from evo.evaluators.ray.tasks import Ray
 from evo.games.catalogue import snake
 from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.code import OURS
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
 from evo.workers.hardware import VISIBLE
 from evo.workers.options import WorkersOptions
