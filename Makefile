@@ -1,7 +1,7 @@
 PYTHON ?= .venv/bin/python
 PEERS ?= .peers
 
-.PHONY: check test test-long results methods pictures bench peers lock
+.PHONY: check test test-long results methods pictures bench peers site lock
 
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
@@ -27,9 +27,13 @@ bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers who
 peers: ## the others' environments, for bench
 	$(PYTHON) -m benchmarks.peers $(PEERS)
 
+site: ## the pages of docs/ with search, into build/site
+	.ci/site
+
 compile = uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate
 lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
 	$(compile) --upgrade --extra dev --output-file requirements-dev.lock pyproject.toml
 	$(compile) --upgrade --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
 	echo "ray>=2.40" | $(compile) --upgrade --constraint requirements-dev.lock --output-file requirements-ray.lock -
+	printf "mkdocs-material>=9.6\nmkdocstrings[python]>=1\nruff>=0.11\n" | $(compile) --upgrade --output-file requirements-site.lock -
