@@ -8,7 +8,7 @@ A generation, in the order of its calls:
         sample a batch, by priority                          ReplayBuffer.sample, DQN.examples
         loss of each example, its mean, its gradient         DQNLoss (computed by evo.learning.exact.losses)
         clip the gradient's norm, one step of Adam           Learner.update
-        new priorities; move the target network              ReplayBuffer.update_priorities, TargetNetwork.follow
+        new priorities; move the target network              ReplayBuffer.update_priorities, Learner.update_target
 
 The original learns from 8 examples a frame: a batch of 32 every 4 frames. `evo.learning.gradient_algorithm` is the loop
 around a method.
@@ -181,8 +181,7 @@ class DQN(GradientMethod):
         self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
     ) -> Metrics:
         """Make the updates that are due for the frames played."""
-        options, seed, target = self.options, self.setup.seed, learner.target
-        assert target is not None  # as the loss bootstraps
+        options, seed = self.options, self.setup.seed
         updates, self._owed = divmod(self._owed, options.frames_per_update)
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
         learning_rate = options.learning_rate_at(frames)
@@ -198,7 +197,7 @@ class DQN(GradientMethod):
             values = learner.update(batch, learning_rate, {})
             self.buffer.update_priorities(sample.slots, values["td_error"])
             # target += tau (online - target); with `target_every` a copy once in that many updates instead.
-            target.follow(options.target_tau, options.target_every)
+            learner.update_target(options.target_tau, options.target_every)
             means.add(values)
         return {
             **means.metrics(),

@@ -116,8 +116,8 @@ class MethodLearner:
             if weights is None:
                 weights = self.method.initial(collecting.initial_weights(setup.network, setup.seed))
             self._learner.begin(weights)
-            if self._learner.target is not None:
-                self._learner.target.set(weights)
+            if self._learner.has_target:
+                self._learner.set_target(weights)
         return self._learner
 
     def published(self) -> NDArray[np.float32]:
@@ -135,8 +135,8 @@ class MethodLearner:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the learner and the method, and the weights of the "target", if there is one."""
         state: dict[str, NDArray[Any]] = {**self.learner.state(), **self.method.state()}
-        if self.learner.target is not None:
-            state["target"] = self.learner.target.weights()
+        if self.learner.has_target:
+            state["target"] = self.learner.target_weights()
         return state
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
@@ -146,8 +146,8 @@ class MethodLearner:
         """
         weights = self.method.weights_from(state)
         self.learner.restore({**state, "weights": weights})
-        if self.learner.target is not None:
-            self.learner.target.set(np.asarray(state.get("target", weights), np.float32))
+        if self.learner.has_target:
+            self.learner.set_target(np.asarray(state.get("target", weights), np.float32))
         self.method.restore(state, records or None)
 
     def fingerprint(self) -> str:

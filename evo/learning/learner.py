@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,34 +92,15 @@ class ActionValueLoss(ABC):
         return 0.5 * tf.square(inside) + self.huber_delta * (size - inside)
 
 
-def has_target(loss: Loss) -> bool:
-    """Return whether the learner of a loss has a target network."""
-    return isinstance(loss, ActionValueLoss) and loss.bootstraps
-
-
-class TargetNetwork(Protocol):
-    """A second network of the same description, which follows the learner's."""
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-
-    def set(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights.  # [P]"""
-
-    def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them once in that many updates."""
-
-
 class Learner(ABC):
     """A network's weights, Adam's moments and the number of updates.
 
     `load` a generation's arrays once, then `update` by rows of them, any number of times.
     """
 
-    target: TargetNetwork | None = None  # where the loss asks one
-
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, loss: Loss) -> None:
         self.network = network
+        self.has_target = isinstance(loss, ActionValueLoss) and loss.bootstraps
         self.updates = 0  # in all
         self._buffer = np.empty(0, np.float32)
 
@@ -172,6 +153,18 @@ class Learner(ABC):
     @abstractmethod
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
+
+    @abstractmethod
+    def target_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the target network.  # [P]"""
+
+    @abstractmethod
+    def set_target(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights of the target network.  # [P]"""
+
+    @abstractmethod
+    def update_target(self, tau: float, every: int) -> None:
+        """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
 
     @abstractmethod
     def state(self) -> Arrays:

@@ -160,13 +160,12 @@ def assert_masks(environment: Any, sample: Any) -> None:
 def reference_errors(algorithm: GradientAlgorithm, sample: Any, double: bool) -> np.ndarray:
     """Return the TD errors of DQN in plain NumPy, from the networks' outputs."""
     learner = algorithm.learner
-    assert learner.target is not None
 
     def values(weights: Any, rows: Any) -> np.ndarray:
         outputs = lanes.scores(algorithm.setup.network, weights, algorithm.setup.environment.game.observe(rows))
         return np.asarray(outputs[:, 3:4] + outputs[:, :3] - outputs[:, :3].mean(axis=1, keepdims=True))
 
-    targets = values(learner.target.weights(), sample.next_observations)
+    targets = values(learner.target_weights(), sample.next_observations)
     choosing = values(learner.weights(), sample.next_observations) if double else targets
     best = targets[np.arange(len(targets)), np.where(sample.next_action_masks == 1, choosing, -np.inf).argmax(axis=1)]
     wanted = sample.n_step_rewards + sample.discounts * best
@@ -181,8 +180,7 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
     )  # fmt: skip
     drive(algorithm, range(2))
     learner, method = algorithm.learner, dqn_of(algorithm)
-    assert learner.target is not None
-    learner.target.set(initial_weights(algorithm.setup.network, 7) * -3)  # it ranks actions otherwise
+    learner.set_target(initial_weights(algorithm.setup.network, 7) * -3)  # it ranks actions otherwise
     sample = method.buffer.sample(1, 256)
     expected, otherwise = (reference_errors(algorithm, sample, how) for how in (double, not double))
     learner.load(method.examples(sample, 1.0, 0))

@@ -285,14 +285,14 @@ def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow:
         TensorFlowLearner(network, LearnerOptions(threads=1), loss, 0.5),
     ):
         learner.begin(weights)
-        if learner.target is not None:
-            learner.target.set(weights * np.float32(0.9))
+        if learner.has_target:
+            learner.set_target(weights * np.float32(0.9))
         learner.load(data)
         for _ in range(3):
             values = learner.update(rows, 1e-3, numbers)
-            if learner.target is not None:
-                learner.target.follow(0.1, 0)
-        target = learner.target.weights() if learner.target is not None else weights
+            if learner.has_target:
+                learner.update_target(0.1, 0)
+        target = learner.target_weights() if learner.has_target else weights
         ended.append({**values, "weights": learner.weights() - weights, "target": target - weights})
     ours, theirs = ended
     assert ours.keys() - theirs.keys() <= {"clip_fraction"}  # of a loss that is not clipped
@@ -383,8 +383,8 @@ def digest(threads: int) -> str:
         for _ in range(2):
             for values in learner.update(np.arange(300, dtype=np.int32), 1e-3, numbers).values():
                 found.update(values.tobytes())
-            if learner.target is not None:
-                learner.target.follow(0.1, 0)
+            if learner.has_target:
+                learner.update_target(0.1, 0)
         found.update(b"".join(array.tobytes() for array in learner.state().values()))
         learner.close()
     return found.hexdigest()[:16]

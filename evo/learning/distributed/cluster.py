@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
-from evo.learning.distributed.calls import decode, encode
-from evo.learning.distributed.member import END, FOLLOW, MAKE, MemberSpec, description
-from evo.learning.learner import Learner, Loss, Rows, TargetNetwork, Values, has_target
+from evo.learning.distributed.member import END, FOLLOW, MemberSpec
+from evo.learning.learner import Learner, Loss, Rows, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.setup import LearnerOptions
@@ -78,10 +77,10 @@ class Cluster:
     def call(self, method: str, *arguments: Any) -> Any:
         """Return the leader's result of a method; ResourceError where a process is lost that the strategy needs."""
         self._find_lost()
-        self._send(self.processes[0], encode([method, *arguments]))
-        return decode(Answer(*self._receive(self.processes[0])).result.unpacked())
+        self._send(self.processes[0], (method, *arguments))
+        return Answer(*self._receive(self.processes[0])).result.unpacked()
 
-    def _send(self, process: Process, task: bytes) -> None:
+    def _send(self, process: Process, task: tuple[Any, ...]) -> None:
         try:
             process.channel.send((0, task))
         except OSError as error:
@@ -159,25 +158,24 @@ class Cluster:
 def environments(options: LearnerOptions, tf_config: str = "") -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the name and the environment variables of every process to start, the leader first.
 
-    With the user's own TF_CONFIG that is the leader alone; the user starts the others.
+    With the user's own TF_CONFIG that is the leader alone; the user starts the others. ConfigurationError where a run
+    cannot lead the cluster of that TF_CONFIG.
     """
-    served = options.strategy == "parameter-server"
-    leader = "chief" if served else "worker"
+    kinds = ("chief", "ps", "worker") if options.strategy == "parameter-server" else ("worker",)
     if tf_config:
-        cluster = _cluster_of(
-            tf_config, ("chief", "ps", "worker") if served else ("worker",), leader, options.processes
-        )
+        cluster = _cluster_of(tf_config, kinds, options.processes)
     else:
-        addresses = [f"127.0.0.1:{PORT + i}" for i in range(options.processes + 2 * served)]
-        parts = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
-        cluster = parts if served else {"worker": addresses}
-    for kind, places in cluster.items():
-        for index in range(len(places)):
+        counts = [options.processes if kind == "worker" else 1 for kind in kinds]
+        ports = iter(range(PORT, PORT + sum(counts)))
+        cluster = {kind: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for kind, n in zip(kinds, counts, strict=True)}
+    for kind, addresses in cluster.items():
+        for index in range(len(addresses)):
             name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
-            task = {"cluster": cluster, "task": {"type": kind, "index": index}}
-            if not tf_config or (kind, index) == (leader, 0):
-                pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
-                yield name, {CONFIG: json.dumps(task), VISIBLE: pin}
+            config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+            pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
+            yield name, {CONFIG: json.dumps(config), VISIBLE: pin}
+            if tf_config:
+                return
 
 
 def _pin(device: str) -> str:
@@ -194,17 +192,17 @@ def _pin(device: str) -> str:
     raise DeviceError(f"learner.devices: {device} is missing: {why}")
 
 
-def _cluster_of(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
+def _cluster_of(text: str, kinds: Sequence[str], workers: int) -> dict[str, list[str]]:
     """Return the cluster of a TF_CONFIG; ConfigurationError where the run cannot be the one that leads it."""
     try:
         config = json.loads(text)
-        cluster = {kind: [str(place) for place in config["cluster"][kind]] for kind in kinds}
-        first = config["task"]["type"] == leader and int(config["task"]["index"]) == 0
+        cluster = {kind: [str(address) for address in config["cluster"][kind]] for kind in kinds}
+        task = config["task"]["type"], int(config["task"]["index"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{CONFIG}: has no addresses of {' and '.join(kinds)}: {error!r}") from error
-    if not first:
+    if task != (kinds[0], 0):
         raise ConfigurationError(
-            f"{CONFIG}: a run is {leader} 0; start the others by python -m evo.learning.distributed.member"
+            f"{CONFIG}: a run is {kinds[0]} 0; start the others by python -m evo.learning.distributed.member"
         )
     if len(cluster["worker"]) != workers:
         raise ConfigurationError(f"{CONFIG}: has {len(cluster['worker'])} workers, and learner.processes is {workers}")
@@ -216,12 +214,10 @@ class ClusterLearner(Learner):
 
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Start the processes; their weights are all zero."""
-        super().__init__(network)
+        super().__init__(network, loss)
         self.options, self.devices = options, options.processes
-        made = description(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
-        self.cluster.call(MAKE, made)
-        self.target = ClusterTarget(self.cluster) if has_target(loss) else None
+        self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Send the arrays that batches are gathered from, each [M, ...]."""
@@ -256,17 +252,32 @@ class ClusterLearner(Learner):
         return self._updated("update", rows, learning_rate, settings)
 
     def _updated(self, method: str, *arguments: Any) -> Values:
-        values = dict(self.cluster.call(method, *arguments))
+        values: Values = self.cluster.call(method, *arguments)
         self.updates += 1
         return values
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
-        return np.asarray(self.cluster.call("weights"), np.float32)
+        found: NDArray[np.float32] = self.cluster.call("weights")
+        return found
+
+    def target_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the target network.  # [P]"""
+        found: NDArray[np.float32] = self.cluster.call("target_weights")
+        return found
+
+    def set_target(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights of the target network.  # [P]"""
+        self.cluster.call("set_target", weights)
+
+    def update_target(self, tau: float, every: int) -> None:
+        """Move the target network as `Learner.update_target`, in the cluster."""
+        self.cluster.call("update_target", tau, every)
 
     def state(self) -> Arrays:
         """Return the state, as `Learner.state`."""
-        return dict(self.cluster.call("state"))
+        state: Arrays = self.cluster.call("state")
+        return state
 
     def restore(self, state: Arrays) -> None:
         """Restore a state that `state` returned."""
@@ -288,22 +299,3 @@ class ClusterLearner(Learner):
             with suppress(ResourceError):
                 self.cluster.call(END)
         self.cluster.close()
-
-
-class ClusterTarget(TargetNetwork):
-    """The target network, in the cluster like its learner."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        return np.asarray(self._cluster.call("target.weights"), np.float32)
-
-    def set(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights.  # [P]"""
-        self._cluster.call("target.set", weights)
-
-    def follow(self, tau: float, every: int) -> None:
-        """Move towards the learner's weights, as `Target.follow`."""
-        self._cluster.call("target.follow", tau, every)

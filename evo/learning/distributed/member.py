@@ -10,36 +10,28 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pickle
 import socket
 import struct
 import sys
 from argparse import ArgumentParser
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError, ResourceError
-from evo.learning.distributed.calls import decode, encode
-from evo.learning.learner import ActionValueLoss, Loss, PolicyLoss
+from evo.errors import DeviceError, DeviceMemoryError, EvoError, ResourceError
+from evo.learning.distributed import replicas
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.learning.tensorflow.setup import explained, start_tensorflow
-from evo.networks.network import Network
-from evo.networks.network import Options as Policy
 from evo.records import Player
 from evo.setup import LearnerOptions
 from evo.workers import devices
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
-OURS = "evo."  # modules that losses of a learner with several processes are of
 GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
-MAKE, END = "make", "end"  # methods besides the learner's own
-METHODS = {"load", "update", "schedule", "collect", "begin", "restore", "state", "weights", "fingerprint"}
-OF_TARGET = {"target.weights", "target.set", "target.follow"}
-FOLLOW = b""  # in place of a call: execute what the leader broadcasts
+FOLLOW, END = ("follow",), "end"  # in place of a call: do what the leader broadcasts; end that
 WORD = 4  # bytes; TensorFlow broadcasts whole numbers of this size
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # <linux/sched.h>
 SET_FLAGS, UP = 0x8914, 0x1 | 0x40  # <linux/sockios.h>, <linux/if.h>: up and running
@@ -112,22 +104,6 @@ def join(spec: MemberSpec) -> Member:
         raise explained(error) from None
 
 
-def description(network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> dict[str, Any]:
-    """Return a learner as numbers and texts; ConfigurationError where its loss is of another package."""
-    module, name = type(loss).__module__, type(loss).__name__
-    if not isinstance(loss, PolicyLoss | ActionValueLoss) or not module.startswith(OURS):
-        raise ConfigurationError(f'learner.strategy: "{options.strategy}" does not know the loss {name}')
-    return {
-        "policy": network.options.model_dump(),
-        "shape": network.shape,
-        "actions": network.actions,
-        "extra": network.outputs - network.actions,
-        "options": options.model_dump(),
-        "loss": [module, name, asdict(loss)],
-        "max_gradient_norm": max_gradient_norm,
-    }
-
-
 class Member(Player):
     """One process of a cluster."""
 
@@ -135,40 +111,35 @@ class Member(Player):
 
     def __init__(self, options: LearnerOptions) -> None:
         config = json.loads(os.environ["TF_CONFIG"])
-        self.kind, self.index = config["task"]["type"], int(config["task"]["index"])
-        self._all_act = "chief" not in config["cluster"]
+        kind, index, cluster = config["task"]["type"], int(config["task"]["index"]), config["cluster"]
+        self._all_act = "chief" not in cluster
         self._broadcasts = 0
         self._learner: TensorFlowLearner | None = None
         tf = start_tensorflow(options)
         tf.get_logger().setLevel("CRITICAL")  # the master reports a lost worker in one line
         self._failures = tf.errors.OpError
         if self._all_act:
-            from evo.learning.distributed.replicas import replicas_of
-
-            replicas_of("multiworker", ())  # waits until all are there
-        elif self.kind == "chief":
-            from evo.learning.distributed.replicas import served
-
-            served()
+            replicas.replicas_of("multiworker", ())  # waits until all are there
+        elif kind == "chief":
+            replicas.served()
         else:
-            self._server = _server(tf, config["cluster"], self.kind, self.index, options)
+            self.server = _server(tf, cluster, kind, index, options)
 
-    def play(self, task: bytes) -> bytes:
-        """Return the result of a call, with the help of all followers; or follow until the leader ends."""
+    def play(self, task: tuple[Any, ...]) -> Any:
+        """Return the result of a call of the learner, with the help of all followers; or follow until the end."""
         try:
             if task == FOLLOW:
-                self._follow()
-                return b""
+                return self._follow()
             if self._all_act:
-                self._broadcast(task)
-            return encode(self._act(*decode(task)))
+                self._broadcast(pickle.dumps(task))
+            return self._act(*task)
         except self._failures as error:
             failure = explained(error)
         raise failure  # outside of `except`, so that the traceback does not keep the tensors alive
 
     def _follow(self) -> None:
         """Execute the calls that the leader broadcasts, until the last one."""
-        while (call := decode(self._received()))[0] != END:
+        while (call := pickle.loads(self._received()))[0] != END:
             try:
                 self._act(*call)
             except DeviceMemoryError:  # perhaps of this process alone
@@ -177,17 +148,11 @@ class Member(Player):
                 pass
 
     def _act(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the learner."""
-        if method == MAKE:
-            self._learner = _made(*arguments)
-        elif method in METHODS:
-            return getattr(self._learner, method)(*arguments)
-        elif method in OF_TARGET:
-            assert self._learner is not None
-            return getattr(self._learner.target, method.partition(".")[2])(*arguments)
-        elif method != END:  # which is for followers
-            raise RuntimeError(f"no learner has a method {method}")
-        return None
+        if method == "make":
+            made = replicas.ReplicatedLearner if self._all_act else replicas.ServedLearner
+            self._learner = made(*arguments)
+            return None
+        return None if method == END else getattr(self._learner, method)(*arguments)
 
     def _broadcast(self, data: bytes) -> None:
         import tensorflow as tf
@@ -204,31 +169,11 @@ class Member(Player):
             words = tf.raw_ops.CollectiveBcastRecvV2(shape=[-(-size // WORD)], T=tf.int32, **self._next()).numpy()
         return bytes(words.tobytes()[:size])
 
-    def _next(self) -> Mapping[str, int]:
-        from evo.learning.distributed.replicas import replicas_of
-
+    def _next(self) -> dict[str, int]:
+        """Return the arguments of the next broadcast."""
         self._broadcasts += 1
-        return {
-            "group_size": len(replicas_of("multiworker", ()).names),
-            "group_key": GROUP,
-            "instance_key": self._broadcasts,
-        }
-
-
-def _made(description: dict[str, Any]) -> TensorFlowLearner:
-    network = Network.build(
-        Policy(**description["policy"]), tuple(description["shape"]), description["actions"], description["extra"]
-    )
-    module, name, fields = description["loss"]
-    if not module.startswith(OURS):
-        raise ConfigurationError(f"learner.strategy: the loss {name} is of {module}, which is no part of this package")
-    loss = getattr(import_module(module), name)(**fields)
-    options = LearnerOptions(**{**description["options"], "devices": []})
-    if options.strategy == "parameter-server":
-        from evo.learning.distributed.replicas import ServedLearner as Made
-    else:
-        from evo.learning.distributed.replicas import ReplicatedLearner as Made  # type: ignore[assignment]
-    return Made(network, options, loss, description["max_gradient_norm"])
+        size = len(replicas.replicas_of("multiworker", ()).names)
+        return {"group_size": size, "group_key": GROUP, "instance_key": self._broadcasts}
 
 
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
@@ -256,8 +201,8 @@ def main() -> int:
         prepare(spec)
         member = join(spec)
         if servers:
-            member._server.join()
-        member.play(b"")
+            member.server.join()
+        member.play(FOLLOW)
     except EvoError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -17,11 +17,11 @@ from evo.compiled.buffers import aligned
 from evo.compiled.exact import integer_power
 from evo.learning.exact import losses
 from evo.learning.exact.passes import add_sums, forward, gradients_of, unpack
-from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
+from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
 from evo.learning.exact.weights import Weights, follow, norm_of, step
-from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values, has_target
+from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 
@@ -31,33 +31,6 @@ OF_A_POLICY = losses.PolicyBatch._fields[2:]
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
 
 
-class ExactTarget:
-    """A target network: it follows the learner's by a share of the difference, or by copies."""
-
-    def __init__(self, network: Network, made: Plan, learner: ExactLearner) -> None:
-        self.network = Weights(network, made)
-        self._learner = learner
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        return self.network.vector.copy()
-
-    def set(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights.  # [P]"""
-        self.network.vector[:] = weights
-        self.network.changed()
-
-    def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them once in that many updates."""
-        if every and self._learner.updates % every:
-            return
-        if every:
-            self.set(self._learner.network_weights.vector)
-        elif tau:
-            follow(self.network.vector, self._learner.network_weights.vector, np.float32(tau))
-            self.network.changed()
-
-
 class ExactLearner(Learner):
     """A network's weights, Adam's moments and the number of updates."""
 
@@ -65,15 +38,14 @@ class ExactLearner(Learner):
         self, network: Network, threads: int, loss: PolicyLoss | ActionValueLoss, max_gradient_norm: float = 0.0
     ) -> None:
         """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
-        super().__init__(network)
+        super().__init__(network, loss)
         self._plan, self._max_norm = plan(network), np.float32(max_gradient_norm)
         self.network_weights = Weights(network, self._plan)
         self._first, self._second = aligned(network.size), aligned(network.size)
         self._unpacked = aligned(network.size + WIDTH * (max(layer.filters for layer in network.layers) + 1))
         self._gradient = self._unpacked[: network.size]
         self._loss = loss
-        self._target = ExactTarget(network, self._plan, self) if has_target(loss) else None
-        self.target = self._target
+        self._target = Weights(network, self._plan) if self.has_target else self.network_weights
         self._threads = Threads(threads, lambda: workspace(self._plan))
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
@@ -193,9 +165,8 @@ class ExactLearner(Learner):
     def _targets(self, loss: ActionValueLoss, rows: Rows) -> NDArray[np.float32]:
         """Return DQN's targets of some examples: n_step_rewards + discounts * Q of the next action.  # [B] -> [B]"""
         data = self._data
-        assert self._target is not None
         observations, masks = self._rows(data["next_observations"]), data["next_action_masks"][rows]
-        target = self.outputs(observations, rows, self._target.network)
+        target = self.outputs(observations, rows, self._target)
         online = self.outputs(observations, rows, self.network_weights) if loss.double else target
         values = np.empty(len(rows), np.float32)
         losses.next_values(online, target, masks, loss.actions, loss.dueling, loss.double, values)
@@ -242,6 +213,23 @@ class ExactLearner(Learner):
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
         return self.network_weights.vector.copy()
+
+    def target_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the target network.  # [P]"""
+        return self._target.vector.copy()
+
+    def set_target(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights of the target network.  # [P]"""
+        self._target.vector[:] = weights
+        self._target.changed()
+
+    def update_target(self, tau: float, every: int) -> None:
+        """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
+        if every and self.updates % every == 0:
+            self.set_target(self.network_weights.vector)
+        elif tau and not every:
+            follow(self._target.vector, self.network_weights.vector, np.float32(tau))
+            self._target.changed()
 
     def state(self) -> Arrays:
         """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""

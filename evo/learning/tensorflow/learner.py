@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values, has_target
-from evo.learning.tensorflow.networks import Forward, Target, components
+from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values
+from evo.learning.tensorflow.networks import Forward, components
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.keras_form import flat_weights
 from evo.networks.network import Network
@@ -98,7 +98,7 @@ class TensorFlowLearner(Learner):
     def __init__(self, network: Network, options: Options, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
         tf = start_tensorflow(options)
-        super().__init__(network)
+        super().__init__(network, loss)
         self.options, self.part = options, part_size(network)
         self._parts_at_a_time = parts_at_a_time(options)
         self._max_norm = max_gradient_norm
@@ -108,10 +108,10 @@ class TensorFlowLearner(Learner):
             self._variables = self.forward.model.trainable_variables
             self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
             self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-            self._target = Target(Forward(network, options), self.forward, self) if has_target(loss) else None
-            self.target = self._target
+            self._target = Forward(network, options) if self.has_target else self.forward
         self._loss = loss
         self._data: dict[str, Any] = {}
+        self._move_target: Any = None
         self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
 
     def _scope(self) -> AbstractContextManager[Any]:
@@ -209,10 +209,11 @@ class TensorFlowLearner(Learner):
 
     def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the loss's values of every example of a batch, as tensors [B]."""
-        if self._target is not None:
-            following = batch["next_observations"]
-            target, own = (each.model(following, training=False) for each in (self._target.forward, self.forward))
-            batch = {**batch, "next_target_outputs": target, "next_online_outputs": own}
+        if self.has_target:
+            target, online = (
+                each.model(batch["next_observations"], training=False) for each in (self._target, self.forward)
+            )
+            batch = {**batch, "next_target_outputs": target, "next_online_outputs": online}
         return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
 
     def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:
@@ -240,6 +241,31 @@ class TensorFlowLearner(Learner):
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
         return flat_weights(self.forward.model)
+
+    def target_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the target network.  # [P]"""
+        return flat_weights(self._target.model)
+
+    def set_target(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights of the target network.  # [P]"""
+        self._target.set(weights)
+
+    def update_target(self, tau: float, every: int) -> None:
+        """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
+        import tensorflow as tf
+
+        if every and self.updates % every:
+            return
+        if self._move_target is None:
+            models = (self._target.model, self.forward.model)
+            targets, online = ([c for v in model.weights for c in components(v.value)] for model in models)
+
+            def move(share: Any) -> None:
+                for target, weights in zip(targets, online, strict=True):
+                    target.assign(target + share * (weights - target))
+
+            self._move_target = tf.function(move, input_signature=[tf.TensorSpec((), tf.float32)])
+        self._move_target(tf.constant(1.0 if every else tau, tf.float32))
 
     def state(self) -> Arrays:
         """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""

@@ -71,8 +71,7 @@ def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
     learner = make_learner(NETWORK, options, dqn.DQNLoss(3, True, 1.0, True), 0.5)
     draw = np.random.default_rng(3)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
-    assert learner.target is not None
-    learner.target.set(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
+    learner.set_target(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
     errors = []
     for k in range(STEPS):
         count = SIZES[k % 2]
@@ -88,8 +87,8 @@ def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
             }
         )
         errors.append(learner.update(np.arange(count, dtype=np.int32), 1e-2, {})["td_error"])
-        learner.target.follow(0.1, 5 if k > 10 else 0)
-    told = {"dqn_weights": learner.weights(), "target": learner.target.weights(), "errors": np.concatenate(errors)}
+        learner.update_target(0.1, 5 if k > 10 else 0)
+    told = {"dqn_weights": learner.weights(), "target": learner.target_weights(), "errors": np.concatenate(errors)}
     learner.close()
     return told
 

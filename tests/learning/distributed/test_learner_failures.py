@@ -70,7 +70,7 @@ def test_where_who_started_the_processes_is_gone_too_a_line_says_so(cluster: Clu
 def test_a_process_that_is_gone_before_it_is_told_anything_is_named(cluster: Cluster) -> None:
     lost(cluster, "worker 0")
     with pytest.raises(ResourceError, match="the learner's worker 0 was killed by SIGKILL"):
-        cluster._send(cluster.processes[2], b"")
+        cluster._send(cluster.processes[2], ())
 
 
 def test_a_process_whose_device_is_too_small_says_so_with_its_last_words(cluster: Cluster) -> None:

@@ -13,16 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.distributed import make_learner
-from evo.learning.distributed.calls import decode, encode
 from evo.learning.distributed.cluster import environments
-from evo.learning.distributed.member import description
 from evo.setup import LearnerOptions
 from evo.workers import hardware
 from tests.helpers.learning import tensorflow  # noqa: F401
@@ -294,15 +289,6 @@ def test_a_run_learns_with_a_strategy_resumes_with_it_alone_and_keeps_its_finger
     assert 'learner.learning_rate: "given" in the run, "root" now' in told
 
 
-def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> None:
-    options = LearnerOptions(strategy="multiworker")
-    assert (
-        "evo.algorithms.ppo" in description(spread_learners.NETWORK, options, spread_learners.PPOLoss(3), 0.0)["loss"]
-    )
-    with pytest.raises(ConfigurationError, match="multiworker"):
-        description(spread_learners.NETWORK, options, lambda outputs, batch, settings: {}, 0.0)
-
-
 @pytest.mark.long
 def test_a_process_that_lacks_its_gpu_is_not_let_to_compute_elsewhere(tmp_path: Path) -> None:
     words = ("--set", "learner.strategy=multiworker", "--set", 'learner.devices=["CPU:0", "GPU:0"]')
@@ -368,34 +354,6 @@ def test_a_process_that_is_started_by_hand_and_lacks_its_gpu_says_so_in_a_line()
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     told = "learner.devices: a process is pinned to GPU 63 and sees none\n"
     assert (done.returncode, done.stderr) == (5, told)
-
-
-@given(
-    st.dictionaries(
-        st.text(max_size=5),
-        st.sampled_from(("bool", "int8", "uint8", "int32", "int64", "float32", "float64")).flatmap(
-            lambda kind: arrays.arrays(kind, arrays.array_shapes(min_dims=0, min_side=0))
-        ),
-        max_size=3,
-    ),
-    st.text(),
-)
-def test_a_call_arrives_as_it_was_sent(sent: dict[str, NDArray[Any]], text: str) -> None:
-    method, arrays_sent, numbers, texts = decode(encode(["update", sent, {"rate": 0.1, "every": 3}, [text, [], {}]]))
-    assert (method, numbers, texts, arrays_sent.keys()) == (
-        "update",
-        {"rate": 0.1, "every": 3},
-        [text, [], {}],
-        sent.keys(),
-    )
-    for name, array in sent.items():
-        assert (arrays_sent[name].dtype, arrays_sent[name].shape) == (array.dtype, array.shape)
-        assert arrays_sent[name].tobytes() == array.tobytes()
-
-
-def test_an_object_that_would_have_to_be_executed_is_not_sent() -> None:
-    with pytest.raises(ValueError, match="allow_pickle"):
-        encode(np.array([print], object))
 
 
 @pytest.mark.long
