@@ -174,9 +174,9 @@ class Learner(ABC):
     def restore(self, state: Arrays) -> None:
         """Restore a state that `state` returned."""
 
-    @abstractmethod
     def fingerprint(self) -> str:
         """Return what the bits of an update depend on; empty: on nothing."""
+        return ""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to end)
         """End the threads or processes of the learner, if it has any."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo.compiled.buffers import aligned
 from evo.compiled.exact import integer_power
 from evo.learning.exact import losses
-from evo.learning.exact.passes import add_sums, forward, gradients_of, unpack
+from evo.learning.exact.passes import forward, gradients_of, unpack
 from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
@@ -68,26 +68,20 @@ class ExactLearner(Learner):
             self._check_size(observations.size)
         else:
             observations = self._rows(observations)
-        count, network = len(observations), self.network
+        count, shape = len(observations), (len(observations), self.network.actions)
         if wrong := [name for name, array in found.items() if len(array) != count]:
             raise ValueError(f"{wrong[0]}: {len(found[wrong[0]])} of {count} examples")
         actions = found["actions"]
-        if actions.dtype == np.int32:
-            if actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < network.actions):
-                raise ValueError(f"actions: not all are of 0 to {network.actions - 1}")
-        elif actions.shape != (count, network.actions):
-            raise ValueError(f"actions: of shape {actions.shape}, not {(count, network.actions)}")
-        for name in MASKS & found.keys():
-            if found[name].shape != (count, network.actions):
-                raise ValueError(f"{name}: of shape {found[name].shape}, not {(count, network.actions)}")
+        discrete = actions.dtype == np.int32
+        if discrete and (actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < shape[1])):
+            raise ValueError(f"actions: not all are of 0 to {shape[1] - 1}")
+        for name in (MASKS if discrete else {*MASKS, "actions"}) & found.keys():
+            if found[name].shape != shape:
+                raise ValueError(f"{name}: of shape {found[name].shape}, not {shape}")
         self._data, self._observations = found, observations
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Update the weights by the examples `rows` [B]; return the values of each.
-
-        Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
-        Raises ResourceError where the loss or a gradient is not finite.
-        """
+        """Update the weights by the examples `rows` [B], as `Learner.update`."""
         values = self.gradients(rows, settings)
         norm = norm_of(self._gradient)
         self.updates += 1
@@ -136,13 +130,11 @@ class ExactLearner(Learner):
         return workspace.observations, IN_ORDER
 
     def _join(self, earlier: NDArray[np.float32], later: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the sums of both."""
-        add_sums(earlier, later)
+        earlier += later
         self._spare.append(later)
         return earlier
 
     def _sums(self) -> NDArray[np.float32]:
-        """Return an array for the sums of a block."""
         try:
             return self._spare.pop()
         except IndexError:
@@ -176,7 +168,7 @@ class ExactLearner(Learner):
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
     ) -> NDArray[np.float32]:
         """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]"""
-        weights, rows = self.network_weights if weights is None else weights, self._checked(rows, len(observations))
+        weights, rows = weights or self.network_weights, self._checked(rows, len(observations))
         layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
         last = layers[-1]
         filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
@@ -252,10 +244,6 @@ class ExactLearner(Learner):
         self.network_weights.changed()
         self._first[:], self._second[:] = 0, 0
         self.updates = 0
-
-    def fingerprint(self) -> str:
-        """Return nothing: the arithmetic is the same on every machine."""
-        return ""
 
     def close(self) -> None:
         """End the threads."""

@@ -256,10 +256,3 @@ def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
             for f in range(filters):
                 gradient[at + f] = sums[layer.scale + f]
                 gradient[at + filters + f] = sums[layer.shift + f]
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def add_sums(sums, others):  # type: ignore[no-untyped-def]
-    """Add the sums of other blocks to these."""
-    for k in range(sums.shape[0]):
-        sums[k] += others[k]

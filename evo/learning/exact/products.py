@@ -48,10 +48,7 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     if rows == 0:
         return
     if WIDE and b[2] == PACKED and c[2] != PACKED and columns <= 2 * WIDTH and _is_dense(a, b, shape):
-        if columns <= WIDTH:
-            add_all(1, c, start, a, (b[0], b[1], WIDTH), terms, rows)
-        else:
-            add_all(2, c, start, a, (b[0], b[1], 2 * WIDTH), terms, rows)
+        _add_all(-(-columns // WIDTH), c, start, a, b, terms, rows)
         return
     chunks = _masks_of(a[0], a[1], a[2], rows, terms, words)
     done, vectors = 0, -(-columns // WIDTH)
@@ -64,7 +61,7 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
         begin = start[0], to, step
         for k in range(0, terms, CHUNK):
             masks, factors = (words, k // CHUNK, chunks), (b[0], line + k * distance, distance)
-            _add_any(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
+            _add_terms(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
             begin = target
         done += count
 
@@ -146,115 +143,85 @@ def transpose_packed(x, at, rows, columns, y, to):  # type: ignore[no-untyped-de
         done += count
 
 
-if WIDE:
-
-    @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-    def _add_any(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
-        if count <= 5:
-            _add_few(count, c, start, a, masks, b, rows)
-        elif count == 6:
-            add_terms(6, c, start, a, masks, b, rows)
-        elif count == 7:
-            add_terms(7, c, start, a, masks, b, rows)
-        elif count == 8:
-            add_terms(8, c, start, a, masks, b, rows)
-        else:
-            add_terms(9, c, start, a, masks, b, rows)
-
-else:
-
-    @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-    def _add_any(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
-        _add_few(count, c, start, a, masks, b, rows)
+def _bases(context: Any, builder: Any, signature: Any, arguments: Any, count: int) -> tuple[list[Any], list[Any]]:
+    """Return where `count` matrices begin, arguments from the second on: (array, at, distance), and their distances."""
+    parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, count + 1)]
+    arrays = [data_of(context, builder, signature.args[k + 1][0], part[0]) for k, part in enumerate(parts)]
+    bases = [builder.gep(array, [part[1]]) for array, part in zip(arrays, parts, strict=True)]
+    return bases, [part[2] for part in parts]
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _add_few(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
-    if count == 1:
-        add_terms(1, c, start, a, masks, b, rows)
-    elif count == 2:
-        add_terms(2, c, start, a, masks, b, rows)
-    elif count == 3:
-        add_terms(3, c, start, a, masks, b, rows)
-    elif count == 4:
-        add_terms(4, c, start, a, masks, b, rows)
-    else:
-        add_terms(5, c, start, a, masks, b, rows)
-
-
-@intrinsic(prefer_literal=True)
-def add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
-    """Write `vectors` vectors of each row of C: those of `start`, and the terms of a chunk.
+@intrinsic
+def _terms_code(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    """Write `vectors` <= MOST vectors of each row of C: those of `start`, and the terms of a chunk.
 
     c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance): bit k of row i's word says
-    that A[i, k] is not zero.
+    that A[i, k] is not zero. The code of every number of vectors is its own, so that sums are in registers.
     """
-    if not isinstance(vectors, types.IntegerLiteral):
-        return None
-    count = vectors.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 6)]
-        bases = [
-            builder.gep(data_of(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
-            for k, part in enumerate(parts)
-        ]
-        totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
-        with cgutils.for_range(builder, arguments[6]) as row:
-            target, begin, terms, word = (
-                builder.gep(base, [builder.mul(row.index, part[2])])
-                for base, part in zip(bases[:4], parts[:4], strict=True)
-            )
-            place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
-            for total, at in zip(totals, place, strict=True):
-                builder.store(load(builder, begin, at, VECTOR), total)
+        bases, distances = _bases(context, builder, signature, arguments, 5)
 
-            def add(k: Any, terms: Any = terms, place: Any = place) -> None:
-                factor = broadcast(builder, terms, k, WIDTH)
-                line = builder.gep(bases[4], [builder.mul(k, parts[4][2])])
+        def compute(count: int) -> None:
+            totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
+            with cgutils.for_range(builder, arguments[6]) as row:
+                target, begin, terms, word = (
+                    builder.gep(base, [builder.mul(row.index, distance)])
+                    for base, distance in zip(bases[:4], distances[:4], strict=True)
+                )
+                place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
                 for total, at in zip(totals, place, strict=True):
-                    product = builder.fmul(load(builder, line, at, VECTOR), factor)
-                    builder.store(builder.fadd(builder.load(total), product), total)
+                    builder.store(load(builder, begin, at, VECTOR), total)
 
-            each_bit(builder, builder.load(word), add)
-            for total, at in zip(totals, place, strict=True):
-                store(builder, builder.load(total), target, at)
+                def add(k: Any) -> None:
+                    factor = broadcast(builder, terms, k, WIDTH)
+                    line = builder.gep(bases[4], [builder.mul(k, distances[4])])
+                    for total, at in zip(totals, place, strict=True):
+                        product = builder.fmul(load(builder, line, at, VECTOR), factor)
+                        builder.store(builder.fadd(builder.load(total), product), total)
+
+                each_bit(builder, builder.load(word), add)
+                for total, at in zip(totals, place, strict=True):
+                    store(builder, builder.load(total), target, at)
+
+        for count in range(1, MOST + 1):
+            with builder.if_then(builder.icmp_signed("==", arguments[0], arguments[0].type(count))):
+                compute(count)
         return context.get_dummy_value()
 
     return types.void(vectors, c, start, a, masks, b, types.intp), generate
 
 
-@intrinsic(prefer_literal=True)
-def add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
-    """Write `vectors` vectors of each row of C: those of `start` and all terms, also those that are zero.
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _add_terms(vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    _terms_code(vectors, c, start, a, masks, b, rows)
 
-    c, start, a, b: as in `add_terms`. Several rows are computed together, so that none waits for its own sums.
+
+@intrinsic
+def _add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
+    """Write one or two `vectors` of each row of C: those of `start` and all terms, also those that are zero.
+
+    c, start, a: as in `_terms_code`; b is packed. Several rows are computed together, so that none waits for its own
+    sums.
     """
-    if not isinstance(vectors, types.IntegerLiteral):
-        return None
-    count = vectors.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 5)]
-        bases = [
-            builder.gep(data_of(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
-            for k, part in enumerate(parts)
-        ]
+        bases, distances = _bases(context, builder, signature, arguments, 4)
         i64 = arguments[6].type
-        place = [i64(v * WIDTH) for v in range(count)]
 
-        def compute(first: Any, size: int) -> None:
+        def compute(count: int, first: Any, size: int) -> None:
+            place = [i64(v * WIDTH) for v in range(count)]
             rows = [builder.add(first, i64(r)) for r in range(size)]
             lines = [
-                [builder.gep(base, [builder.mul(row, part[2])]) for row in rows]
-                for base, part in zip(bases[:3], parts[:3], strict=True)
+                [builder.gep(base, [builder.mul(row, distance)]) for row in rows]
+                for base, distance in zip(bases[:3], distances[:3], strict=True)
             ]
             totals = [[cgutils.alloca_once(builder, VECTOR) for _ in place] for _ in rows]
             for begin, sums in zip(lines[1], totals, strict=True):
                 for total, at in zip(sums, place, strict=True):
                     builder.store(load(builder, begin, at, VECTOR), total)
             with cgutils.for_range(builder, arguments[5]) as k:
-                line = builder.gep(bases[3], [builder.mul(k.index, parts[3][2])])
+                line = builder.gep(bases[3], [builder.mul(k.index, i64(count * WIDTH))])
                 weights = [load(builder, line, at, VECTOR) for at in place]
                 for factors, sums in zip(lines[2], totals, strict=True):
                     factor = broadcast(builder, factors, k.index, WIDTH)
@@ -264,12 +231,13 @@ def add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-un
                 for total, at in zip(sums, place, strict=True):
                     store(builder, builder.load(total), target, at)
 
-        tile = TILE[count - 1]
-        tiles = builder.udiv(arguments[6], i64(tile))
-        with cgutils.for_range(builder, tiles) as loop:
-            compute(builder.mul(loop.index, i64(tile)), tile)
-        with cgutils.for_range(builder, builder.urem(arguments[6], i64(tile))) as loop:
-            compute(builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
+        for count, tile in enumerate(TILE, 1):
+            with builder.if_then(builder.icmp_signed("==", arguments[0], arguments[0].type(count))):
+                tiles = builder.udiv(arguments[6], i64(tile))
+                with cgutils.for_range(builder, tiles) as loop:
+                    compute(count, builder.mul(loop.index, i64(tile)), tile)
+                with cgutils.for_range(builder, builder.urem(arguments[6], i64(tile))) as loop:
+                    compute(count, builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
         return context.get_dummy_value()
 
     return types.void(vectors, c, start, a, b, types.intp, types.intp), generate

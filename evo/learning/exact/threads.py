@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any
 
@@ -18,52 +18,41 @@ class Threads:
     def __init__(self, count: int, make: Callable[[], Workspace]) -> None:
         """Start them; `make` returns a workspace."""
         self._count, self._make = count, make
-        self._pool = ThreadPoolExecutor(count - 1, "learner") if count > 1 else None
+        self._pool = ThreadPoolExecutor(count, "learner")
         self.workspaces = [make() for _ in range(count)]
 
-    def for_each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> None:
+    def for_each(self, function: Callable[[int, Workspace], Any], places: range) -> None:
         """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
-        left, others = deque(places), list[Future[None]]()
+        left = deque(places)
 
         def work() -> None:
-            workspace = self._workspace()
-            while True:
-                try:
-                    place = left.popleft()
-                except IndexError:  # all are taken
-                    break
-                function(place, workspace)
-            self.workspaces.append(workspace)
-
-        def checked() -> None:
+            try:
+                workspace = self.workspaces.pop()
+            except IndexError:  # an interrupt has lost one
+                workspace = self._make()
             try:
                 check_arithmetic()
-                work()
-            except BaseException:
-                left.clear()
-                raise
+                while True:
+                    try:
+                        place = left.popleft()
+                    except IndexError:  # all are taken
+                        return
+                    function(place, workspace)
+            finally:
+                left.clear()  # after an error, others stop too
+                self.workspaces.append(workspace)
 
+        others = [self._pool.submit(work) for _ in range(min(self._count, len(places)) - 1)]
         try:
-            for _ in range(min(self._count, len(left)) - 1 if self._pool else 0):
-                others.append(self._pool.submit(checked))  # type: ignore[union-attr]
-            checked()
+            work()
         finally:
-            left.clear()
             wait(others)
         for other in others:
             other.result()
 
-    def _workspace(self) -> Workspace:
-        """Return a workspace that no thread has now; one that an error has left behind is gone."""
-        try:
-            return self.workspaces.pop()
-        except IndexError:
-            return self._make()
-
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
 
 class BlockSums:
