@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import pickle
 import socket
 import struct
 import sys
@@ -27,6 +26,7 @@ from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.records import Player
 from evo.setup import LearnerOptions
 from evo.workers import devices
+from evo.workers.channel import Packed
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
@@ -131,7 +131,7 @@ class Member(Player):
             if task == FOLLOW:
                 return self._follow()
             if self._all_act:
-                self._broadcast(pickle.dumps(task))
+                self._broadcast(Packed.of(task).body)
             return self._act(*task)
         except self._failures as error:
             failure = explained(error)
@@ -139,7 +139,7 @@ class Member(Player):
 
     def _follow(self) -> None:
         """Execute the calls that the leader broadcasts, until the last one."""
-        while (call := pickle.loads(self._received()))[0] != END:
+        while (call := Packed(self._received()).unpacked())[0] != END:
             try:
                 self._act(*call)
             except DeviceMemoryError:  # perhaps of this process alone
