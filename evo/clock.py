@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,11 @@ class Clock:
         """Return what it shows."""
         since, before = self._stopped  # read at once: another thread may change it
         return (self._now() if since is None else since) - before
+
+    @property
+    def stands_still(self) -> bool:
+        """Return whether it stands still now."""
+        return self._stopped[0] is not None
 
     @property
     def stood_still(self) -> float:
@@ -48,15 +54,22 @@ class Clock:
 
 
 wall, cpu = Clock(time.monotonic), Clock(time.process_time)
+_collects = True
 
 
 def stop(_: object = None) -> None:
-    """Stop both clocks."""
+    """Stop both clocks while kernels are compiled, and collect no garbage, which would take an eighth of the time."""
+    global _collects
+    if not wall.stands_still:
+        _collects = gc.isenabled()
+        gc.disable()
     wall.stop()
     cpu.stop()
 
 
 def go_on(_: object = None) -> None:
-    """Have both clocks go on."""
+    """Have both clocks go on, once every `stop` is undone."""
     wall.go_on()
     cpu.go_on()
+    if _collects and not wall.stands_still:
+        gc.enable()

@@ -23,7 +23,7 @@ kernel_cache.use(__name__)
 NEVER_BEGUN = -1
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def _show(state, rules, masked, b, out, masks):  # type: ignore[no-untyped-def]
     contract.observe(state, rules, b, out[b])
     if masked:

@@ -1,4 +1,4 @@
-"""Makes a compiled game of functions in plain Python: the contract's functions, around those of the author.
+"""Make a compiled game of functions in plain Python.
 
 Author's functions, and all functions in Python that they call, are compiled by Numba from copies whose global names
 mean compiled functions. So the functions themselves stay plain, and are their own reference.
@@ -15,23 +15,18 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.views import clear_row, flat_of
+from evo.compiled.views import flat_of
 from evo.games import primitives
-from evo.games.contract import CompiledGame, Playing, register
+from evo.games.contract import LEAN, CompiledGame, Playing, register
 from evo.games.declaration import Declaration, Functions, GameOptions
 from evo.games.faults import names_in
-from evo.games.primitives import Random
 from evo.randomness.philox_compiled import draw
-from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 kernel_cache.use(__name__)
 
-# Inlined, since a call copies the shapes and strides of every array of the state.
-LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True, "no_cfunc_wrapper": True}
 GAME, NUMBERED = np.int64(primitives.GAME), np.int64(primitives.NUMBERED)  # typed: literals would be compiled for
 FOUR_BYTES, EIGHT_BYTES = np.int64(4), np.int64(8)
 BYTE = np.uint64(0xFF)
-LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 
 
 @njit(**LEAN)
@@ -109,51 +104,41 @@ class Compiler:
         return {function.__module__ for function in self._done}
 
 
-@njit(**LEAN)
-def _as_it_is(action):  # type: ignore[no-untyped-def]
-    return action
-
-
-def _clipped(low: float, high: float) -> Any:
-    """Return a function that brings the numbers of a continuous action into these bounds."""
+def _clipped(step: Any, low: float, high: float) -> Any:
+    """Return an author's step to which the numbers of a continuous action come within these bounds."""
 
     @njit(**LEAN)
-    def clip(action):  # type: ignore[no-untyped-def]
+    def clipped(state, options, b, action, random):  # type: ignore[no-untyped-def]
         for d in range(action.shape[0]):
             action[d] = min(max(action[d], low), high)
-        return action
+        return step(state, options, b, action, random)
 
-    return clip
-
-
-def _of_state(function: Any) -> Any:
-    """Return a function that gives an author's function the state without its clock."""
-
-    @njit(**LEAN)
-    def write(playing, options, b, out):  # type: ignore[no-untyped-def]
-        function(playing.state, options, b, out)
-
-    return write
+    return clipped
 
 
-def _observers(function: Any, lanes: Any, zeroed: bool) -> dict[str, Any]:
-    """Return `observe` and `observe_lanes` of the contract, around those of the author."""
+def _cleared(observe: Any) -> Any:
+    """Return an author's `observe` that is given zeros."""
 
     @njit(**LEAN)
-    def observe(playing, options, b, out):  # type: ignore[no-untyped-def]
+    def cleared(state, options, b, out):  # type: ignore[no-untyped-def]
         out[...] = 0.0
-        function(playing.state, options, b, out)
+        observe(state, options, b, out)
+
+    return cleared
+
+
+def _each_lane(observe: Any) -> Any:
+    """Return `observe_lanes` of a game that has none, by an `observe` that is given zeros."""
 
     @njit(**LEAN)
-    def observe_lanes(playing, options, index, out):  # type: ignore[no-untyped-def]
+    def observe_lanes(state, options, index, out):  # type: ignore[no-untyped-def]
         values = flat_of(out)
         for i in range(values.shape[0]):  # at once: a single lane's zeros would lie one in each line of the cache
             values[i] = 0.0
         for lane in range(index.shape[0]):
-            function(playing.state, options, index[lane], out[..., lane])
+            observe(state, options, index[lane], out[..., lane])
 
-    observe_all = observe if zeroed else _of_state(function)
-    return {"observe": observe_all, "observe_lanes": observe_lanes if lanes is None else _of_state(lanes)}
+    return observe_lanes
 
 
 def _savers(author_saves: Any, author_loads: Any, in_order: bool) -> dict[str, Any]:
@@ -181,57 +166,30 @@ def _savers(author_saves: Any, author_loads: Any, in_order: bool) -> dict[str, A
     return {"save": save, "load": load}
 
 
-def adapt(
-    state_type: type, functions: Functions, bounds: tuple[float, float] | None = None, zeroed: bool = True
-) -> int:
-    """Have rollouts play the game with this type of state by `functions`, with the clock that the trainer keeps.
+def adapt(state_type: type, definition: Declaration) -> int:
+    """Have rollouts play a game with this type of state; return how many bytes of its snapshots are the clock's.
 
-    Return how many bytes of a snapshot are the clock's. `bounds` are those of continuous actions; `zeroed` says whether
-    `observe` is given zeros. A reward that is not finite, or beyond LARGEST_REWARD, is LOST. TypeError where another
-    game has the same type of state.
+    TypeError where another game has the same type of state.
     """
+    functions, bounds = definition.functions, (definition.action_low, definition.action_high)
+    declared = functions, bounds if definition.continuous else None, definition.zeroed
     if state_type in _adapted:
         known, clock_bytes = _adapted[state_type]
-        if known != (functions, bounds, zeroed):
+        if known != declared:
             raise TypeError(f"two games have the state {state_type.__module__}.{state_type.__qualname__}")
         return clock_bytes
     compiler = Compiler()
     made = {name: compiler.compiled(one) for name, one in functions._asdict().items() if one is not None}
     clock_bytes = 20 if compiler.draws_in_order else 12
-    _adapted[state_type] = (functions, bounds, zeroed), clock_bytes
-    author_begins, author_steps = made["begin"], made["step"]
-    playable = _clipped(*map(float, bounds)) if bounds else _as_it_is
-
-    @njit(**LEAN)
-    def begin(playing, options, b, seed):  # type: ignore[no-untyped-def]
-        clear_row(playing, b)
-        clock = playing.clock
-        clock.seed[b] = seed
-        author_begins(playing.state, options, b, Random(clock, b))
-
-    @njit(**LEAN)
-    def step(playing, options, b, action):  # type: ignore[no-untyped-def]
-        clock = playing.clock
-        reward, ended = author_steps(playing.state, options, b, playable(action), Random(clock, b))
-        clock.steps[b] += 1
-        status = np.int64(ended)
-        if status == GOES_ON and 0 < options.max_steps <= clock.steps[b]:
-            status = np.int64(TRUNCATED)
-        thousandths = np.rint(reward * 1000.0)
-        if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
-            return LOST, np.int64(TERMINATED)
-        return np.int64(thousandths), status
-
-    @njit(**LEAN)
-    def steps(playing, options, b):  # type: ignore[no-untyped-def]
-        return playing.clock.steps[b]
-
-    of_contract: dict[str, Any] = {"begin": begin, "step": step, "steps": steps}
-    of_contract |= _observers(made["observe"], made.get("observe_lanes"), zeroed)
-    of_contract |= {name: _of_state(made[name]) for name in ("mask", "metrics") if name in made}
+    _adapted[state_type] = declared, clock_bytes
+    if definition.continuous:
+        made["step"] = _clipped(made["step"], *map(float, bounds))
+    made.setdefault("observe_lanes", _each_lane(made["observe"]))
+    if definition.zeroed:
+        made["observe"] = _cleared(made["observe"])
     if "save" in made:
-        of_contract |= _savers(made["save"], made["load"], compiler.draws_in_order)
-    register(state_type, {state_type.__module__, *compiler.modules()}, **of_contract)
+        made |= _savers(made["save"], made["load"], compiler.draws_in_order)
+    register(state_type, {state_type.__module__, *compiler.modules()}, made)
     return clock_bytes
 
 
@@ -250,8 +208,7 @@ def sources_of(functions: Functions, render: Callable[..., Any] | None = None) -
 def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:
     """Return a game with its options, compiled when it is first played."""
     example = definition.arrays(options)
-    bounds = (definition.action_low, definition.action_high) if definition.continuous else None
-    clock_bytes = adapt(type(example), definition.functions, bounds, definition.zeroed)
+    clock_bytes = adapt(type(example), definition)
     return CompiledGame(
         make_state=partial(batch_of, example),
         rules=rules_of(options.numbers),

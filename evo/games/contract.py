@@ -1,9 +1,8 @@
-"""The contract of a compiled game: the functions that rollouts call, the same for every game.
+"""What rollouts call of a compiled game, the same for every game: the author's functions, and the trainer's clock.
 
-A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a
-NamedTuple or a NumPy record of numbers.
-A game calls `register` once, with compiled functions that implement the generic ones below. Numba chooses among them by
-the type of the state when it compiles a rollout, which is as fast as direct calls.
+A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a NumPy record of numbers.
+Numba chooses the author's functions by the type of the state when it compiles a rollout, as fast as direct calls. What
+stands around them is inlined before anything is compiled, so that it costs no compilation of its own.
 """
 
 from __future__ import annotations
@@ -19,76 +18,29 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.views import copy_from_row, copy_to_row
-from evo.records import GOES_ON, TERMINATED, TRUNCATED, EnvStates
+from evo.compiled.views import clear_row, copy_from_row, copy_to_row
+from evo.games.faults import nothing_allowed
+from evo.games.primitives import Random
+from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
 
-__all__ = ["GOES_ON", "TERMINATED", "TRUNCATED"]  # for games: the status of an environment after a step
+LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 
 
 class Playing(NamedTuple):
-    """The state of a game in plain Python: its own state, and the clock that counts its steps for the trainer."""
+    """Environments of a game: the author's state, by whose type the functions are chosen, and the trainer's clock."""
 
-    state: Any  # a NamedTuple of arrays [B, ...], by whose type the functions are chosen
-    clock: Any  # another one, of the trainer
-
-
-def begin(state: Any, rules: Any, b: int, seed: int) -> None:
-    """Begin the episode of `seed`, uint64, in environment b."""
+    state: Any  # a NamedTuple of arrays [B, ...]
+    clock: Any  # an EpisodeClock
 
 
-def step(state: Any, rules: Any, b: int, action: Any) -> tuple[int, int]:
-    """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
+def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> None:
+    """Have these compiled functions played where a state is of this type; they are those of `Functions`.
 
-    An action is an int64, or float64 [A], which may be written to, where actions are continuous.
+    Machine code is compiled again where the sources of `modules` change.
     """
-    raise NotImplementedError
-
-
-def steps(state: Any, rules: Any, b: int) -> int:
-    """Return how many steps of its episode environment b has played, int64."""
-    raise NotImplementedError
-
-
-def observe(state: Any, rules: Any, b: int, out: NDArray[np.float32]) -> None:
-    """Write every value of what environment b shows.  # out [*shape], not always in C order"""
-
-
-def observe_lanes(state: Any, rules: Any, index: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-    """Write what environment index[l] shows to lane l, for every lane.  # out [*shape, L] in C order"""
-
-
-def mask(state: Any, rules: Any, b: int, out: NDArray[np.int8]) -> None:
-    """Write 1 for every action that is allowed, else 0; at least one is.  # out [A]"""
-
-
-def metrics(state: Any, rules: Any, b: int, out: NDArray[np.int32]) -> None:
-    """Write the metrics of the episode that has ended in environment b.  # out [M]"""
-
-
-def save(state: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> None:
-    """Write an exact copy of environment b, its snapshot; equal positions have equal bytes.  # row [S]"""
-
-
-def load(state: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> bool:
-    """Set environment b to what `save` wrote; return whether it can be: a snapshot may be of a damaged file."""
-    raise NotImplementedError
-
-
-def register(state: type, modules: Iterable[str] = (), **functions: Callable[..., Any]) -> None:
-    """Have the generic functions of these names mean `functions`, compiled by Numba, where a state is of this type.
-
-    Machine code is compiled again where the sources of the game change: the packages of `functions`, and `modules`.
-    Where `state` is inside of a Playing, the functions are given the whole of it. A game has
-    `begin`, `step`, `steps` and `observe`; `observe_lanes`, `mask`, `metrics`, and `save` with `load` are derived where
-    they are not given. TypeError names what is missing, or is no function of a game.
-    """
-    missing, unknown = REQUIRED - set(functions), set(functions) - set(GENERIC)
-    if missing or unknown:
-        raise TypeError(f"a compiled game has {', '.join(sorted(missing | unknown))}, which it must not lack or have")
-    packages = {name.partition(".")[0] for name in (state.__module__, *map(_module, functions.values()))}
-    kernel_cache.depend(state, modules or packages)
+    kernel_cache.depend(state, modules)
     if state not in _games:
         _name_apart(state)
     _games[state] = {**DERIVED, **functions}
@@ -105,71 +57,122 @@ def _name_apart(state: type) -> None:
     state.__name__ = f"{name} {earlier}" if earlier else name
 
 
-def _module(function: Any) -> str:
-    return str(function.py_func.__module__)
-
-
-def _functions_of(state: Any) -> dict[str, Any] | None:
-    """Return the functions of the game that has such a state, by the names of the generic ones."""
-    if isinstance(state, types.BaseNamedTuple) and state.instance_class is Playing:
-        state = next(iter(state))
-    return _games.get(state.instance_class) if isinstance(state, types.BaseNamedTuple) else None
-
-
 class _Choice(AbstractTemplate):  # type: ignore[misc]
     """Has Numba call the function of a game where the generic one is called, as if its name stood there."""
 
     def generic(self, arguments: Any, keywords: Any) -> Any:
-        functions = _functions_of(arguments[0])
-        if functions is None:
-            return None
-        return types.Dispatcher(functions[self.key.__name__]).get_call_type(self.context, arguments, keywords)
+        return self._of_game(arguments[0]).get_call_type(self.context, arguments, keywords)
 
     def get_impl_key(self, signature: Any) -> Any:
-        functions = _functions_of(signature.args[0])
-        assert functions is not None
-        return types.Dispatcher(functions[self.key.__name__]).get_impl_key(signature)
+        return self._of_game(signature.args[0]).get_impl_key(signature)
+
+    def _of_game(self, state: Any) -> Any:
+        """Return the type of the function for a state of this type of Numba's, alone or in a Playing."""
+        if state.instance_class is Playing:
+            state = next(iter(state))
+        return types.Dispatcher(_games[state.instance_class][self.key.__name__.lstrip("_")])
 
 
-@njit(error_model="numpy", _nrt=False)
-def _observe_each(state, rules, index, out):  # type: ignore[no-untyped-def]
-    for lane in range(index.shape[0]):
-        observe(state, rules, index[lane], out[..., lane])
+def _begin(*arguments: Any) -> Any: ...
+def _step(*arguments: Any) -> Any: ...
+def _observe(*arguments: Any) -> Any: ...
+def _observe_lanes(*arguments: Any) -> Any: ...
+def _mask(*arguments: Any) -> Any: ...
+def _metrics(*arguments: Any) -> Any: ...
 
 
-@njit(error_model="numpy", _nrt=False)
+def save(playing: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> None:
+    """Write an exact copy of environment b, its snapshot; equal positions have equal bytes.  # row [S]"""
+
+
+def load(playing: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> Any:
+    """Set environment b to what `save` wrote; return whether it can be: a snapshot may be of a damaged file."""
+
+
+for _generic in (_begin, _step, _observe, _observe_lanes, _mask, _metrics, save, load):
+    infer_global(_generic)(_Choice)
+
+
+@njit(inline="always")
+def begin(playing, rules, b, seed):  # type: ignore[no-untyped-def]
+    """Begin the episode of `seed`, uint64, in environment b."""
+    clear_row(playing, b)
+    playing.clock.seed[b] = seed
+    _begin(playing.state, rules, b, Random(playing.clock, b))
+
+
+@njit(inline="always")
+def step(playing, rules, b, action):  # type: ignore[no-untyped-def]
+    """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
+
+    An action is an int64, or float64 [A], which may be written to, where actions are continuous. A reward that is not
+    finite, or beyond LARGEST_REWARD, is LOST.
+    """
+    clock = playing.clock
+    reward, ended = _step(playing.state, rules, b, action, Random(clock, b))
+    clock.steps[b] += 1
+    status = np.int64(ended)
+    if status == GOES_ON and 0 < rules.max_steps <= clock.steps[b]:
+        status = np.int64(TRUNCATED)
+    thousandths = np.rint(reward * 1000.0)
+    if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
+        return LOST, np.int64(TERMINATED)
+    return np.int64(thousandths), status
+
+
+@njit(inline="always")
+def observe(playing, rules, b, out):  # type: ignore[no-untyped-def]
+    """Write every value of what environment b shows.  # out [*shape], not always in C order"""
+    _observe(playing.state, rules, b, out)
+
+
+@njit(inline="always")
+def observe_lanes(playing, rules, index, out):  # type: ignore[no-untyped-def]
+    """Write what environment index[l] shows to lane l, for every lane.  # out [*shape, L] in C order"""
+    _observe_lanes(playing.state, rules, index, out)
+
+
+@njit(inline="always")
+def mask(playing, rules, b, out):  # type: ignore[no-untyped-def]
+    """Write 1 for every action that is allowed, else 0.  # out int8 [A]"""
+    _mask(playing.state, rules, b, out)
+
+
+@njit(inline="always")
+def metrics(playing, rules, b, out):  # type: ignore[no-untyped-def]
+    """Write the metrics of the episode that has ended in environment b.  # out int32 [M]"""
+    _metrics(playing.state, rules, b, out)
+
+
+# Inlined by LLVM, since a call copies the shapes and strides of every array of the state; never called by Python.
+LEAN: Any = {
+    "error_model": "numpy", "_nrt": False, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True,
+}  # fmt: skip
+
+
+@njit(**LEAN)
 def _allow_all(state, rules, b, out):  # type: ignore[no-untyped-def]
     out[:] = 1
 
 
-@njit(error_model="numpy", _nrt=False)
+@njit(**LEAN)
 def _measure_nothing(state, rules, b, out):  # type: ignore[no-untyped-def]
     pass
 
 
-@njit(error_model="numpy", _nrt=False)
-def _save_arrays(state, rules, b, row):  # type: ignore[no-untyped-def]
-    copy_to_row(state, b, row)
+@njit(**LEAN)
+def _save_arrays(playing, rules, b, row):  # type: ignore[no-untyped-def]
+    copy_to_row(playing, b, row)
 
 
-@njit(error_model="numpy", _nrt=False)
-def _load_arrays(state, rules, b, row):  # type: ignore[no-untyped-def]
-    copy_from_row(state, b, row)
+@njit(**LEAN)
+def _load_arrays(playing, rules, b, row):  # type: ignore[no-untyped-def]
+    copy_from_row(playing, b, row)
     return True
 
 
-GENERIC = {
-    function.__name__: function for function in (begin, step, steps, observe, observe_lanes, mask, metrics, save, load)
-}
-for _generic in GENERIC.values():
-    infer_global(_generic)(_Choice)
+DERIVED = {"mask": _allow_all, "metrics": _measure_nothing, "save": _save_arrays, "load": _load_arrays}
 _games: dict[type, dict[str, Any]] = {}  # the functions of every game that is registered, by the type of its state
-
-REQUIRED = {"begin", "step", "steps", "observe"}
-DERIVED: dict[str, Any] = {
-    "observe_lanes": _observe_each, "mask": _allow_all, "metrics": _measure_nothing, "save": _save_arrays,
-    "load": _load_arrays,
-}  # fmt: skip
 
 
 @kernel_cache.with_game
@@ -288,6 +291,12 @@ class CompiledGame:
         """Raise ValueError where snapshots have another size than this game's, which compiled code would not notice."""
         if snapshots.ndim != 2 or snapshots.shape[1] != self.row_size:
             raise ValueError(f"snapshots of shape {snapshots.shape} are not {self.row_size} bytes each")
+
+    def check_allowed(self, playing: Playing, allowed: NDArray[np.int8], b: int) -> None:
+        """Raise ConfigurationError where environment b, whose action mask is `allowed` [A], allows nothing."""
+        if not allowed.any():
+            clock = playing.clock
+            raise nothing_allowed(type(playing.state).__module__, int(clock.seed[b]), int(clock.steps[b]))
 
     def _check_loaded(self, loaded: int, count: int) -> None:
         """Raise ValueError where not all of `count` snapshots were loaded, but one was refused."""

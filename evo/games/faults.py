@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.errors import notice
+from evo.errors import ConfigurationError, notice
 
 EVERY = 2.5  # seconds between looks at a call; one that is seen twice is reported
 RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
@@ -85,6 +85,12 @@ def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, i
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _drawn_in(constant, known)
+
+
+def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:
+    """Return the error that a game's mask allows no action."""
+    where = f"after {steps} steps of the episode of seed {seed}"
+    return ConfigurationError(f"game {module}: mask allowed no action {where}; it must write at least one 1")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from evo.environment import Shown
 from evo.errors import did_you_mean
 from evo.games.declaration import Declaration, GameOptions
+from evo.games.faults import nothing_allowed
 from evo.games.pictures import Picture
 from evo.games.primitives import Random, clock_of
 from evo.randomness.streams import Purpose, draw
@@ -123,12 +124,17 @@ def action_space(definition: Declaration, actions: int) -> Any:
 
 
 def random_action(definition: Declaration, actions: int, mask: NDArray[np.int8] | None, seed: int, step: int) -> Any:
-    """Return a random action that is allowed, named by a seed and a step: int64, or float32 [A]."""
+    """Return a random action that is allowed, named by a seed and a step: int64, or float32 [A].
+
+    ConfigurationError where the mask allows nothing.
+    """
     if definition.continuous:
         shares = [draw(seed, step * actions + d, 1 << 32, ACTION) * 2.0**-32 for d in range(actions)]
         low, high = definition.action_low, definition.action_high
         return np.array([low + share * (high - low) for share in shares], np.float32)
     allowed = range(actions) if mask is None else np.flatnonzero(mask)
+    if not len(allowed):
+        raise nothing_allowed(definition.module, seed, step)
     return np.int64(allowed[draw(seed, step, len(allowed), ACTION)])
 
 

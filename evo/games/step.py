@@ -105,7 +105,7 @@ def are_finite(returns: NDArray[Any]) -> bool:
     return bool((np.abs(returns) <= limit).all())
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def play(  # type: ignore[no-untyped-def]
     state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, place
 ):  # fmt: skip
@@ -128,12 +128,12 @@ def play(  # type: ignore[no-untyped-def]
     envs.returns_so_far[b] += reward
     if status != GOES_ON:
         ended.returns[place] = envs.returns_so_far[b]
-        ended.lengths[place] = contract.steps(state, rules, b)
+        ended.lengths[place] = state.clock.steps[b]
         contract.metrics(state, rules, b, ended.episode_metrics[place])
     return reward, status
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def begin(state, rules, b, seed, envs):  # type: ignore[no-untyped-def]
     """Begin the episode of a seed in environment b."""
     envs.returns_so_far[b] = 0
@@ -141,14 +141,14 @@ def begin(state, rules, b, seed, envs):  # type: ignore[no-untyped-def]
     contract.begin(state, rules, b, seed)
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def begin_next(state, rules, b, envs):  # type: ignore[no-untyped-def]
     """Begin the episode that follows in the sequence of environment b."""
     envs.episode[b] += 1
     begin(state, rules, b, episode_seed(envs.first[b], envs.episode[b]), envs)
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def record_following(state, rules, masked, b, row, count, record):  # type: ignore[no-untyped-def]
     """Record what environment b shows after the step of a row, as number `count`."""
     record.followed[count] = row
@@ -157,7 +157,7 @@ def record_following(state, rules, masked, b, row, count, record):  # type: igno
         contract.mask(state, rules, b, record.next_action_masks[count])
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def go_on(state, rules, masked, b, row, status, is_last, count, record, envs):  # type: ignore[no-untyped-def]
     """End a step of a segment, its last one or another; return how many following observations are recorded."""
     if status == GOES_ON and is_last:

@@ -33,9 +33,11 @@ def philox(key, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def draw(key, index, below, purpose):  # type: ignore[no-untyped-def]
-    """Return `streams.draw(key, index, below, purpose)` as an int64."""
+    """Return `streams.draw(key, index, below, purpose)` as an int64; 0 where that raises ValueError."""
     n = np.uint64(below)
-    limit = np.uint64(1 << 32) // n * n
+    limit = np.uint64(1 << 32) // n * n  # 0 where n is none of 1 to 2^32
+    if limit == np.uint64(0):
+        return np.int64(0)
     attempt = np.uint64(0)
     while True:
         w0, w1, w2, w3 = philox(np.uint64(key), attempt, np.uint64(index), np.uint64(purpose), np.uint64(0))

@@ -48,8 +48,11 @@ def philox(key: int, counter: Words) -> Words:
 def draw(key: int, index: int, below: int, purpose: int = 0) -> int:
     """Return draw number `index` of the stream `key`: an integer in [0, below), uniform by rejection.
 
-    `index` < 2^32, `below` <= 2^32. Draws with different `purpose` under one key are independent.
+    `index` < 2^32. Draws with different `purpose` under one key are independent. ValueError where `below` is not from 1
+    to 2^32.
     """
+    if not 0 < below <= 1 << 32:
+        raise ValueError(f"a draw below {below}, not below a number from 1 to 2^32")
     limit = (1 << 32) // below * below
     attempt = 0
     while True:

@@ -47,7 +47,7 @@ def exp_by_squaring(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def choose_action(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
-    """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
+    """Return the action of a lane, the lowest of equals, or -1 where a score is not finite or nothing is allowed.
 
     `scores` flat float32 [A or more, width]; `allowed` int8 [A]; `rule` one of RULES. Draws are those of step `step` of
     the episode `seed`.
@@ -59,7 +59,7 @@ def choose_action(scores, width, lane, allowed, rule, epsilon, seed, step):  # t
             return -1
         if allowed[action] and (best < 0 or score > scores[best * width + lane]):
             best = action
-    if rule is None:
+    if rule is None or best < 0:
         return best
     word, coin, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
     if rule == EPSILON_GREEDY:
@@ -118,17 +118,17 @@ def draw_action(scores, width, lane, rule, seed, step, action):  # type: ignore[
     return True
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def choose(  # type: ignore[no-untyped-def]
     state, rules, masked, b, seed, scores, width, lane, rule, epsilon, allowed, continuous
 ):  # fmt: skip
-    """Return the action of environment b in the episode of a seed, and whether its scores are finite.
+    """Return the action of environment b in the episode of a seed, and whether there is one: scores may not be finite.
 
     `allowed` int8 [A] is written where the game is `masked`, which is None where it is not; the rest is as in `decide`.
     """
     if masked is not None:
         contract.mask(state, rules, b, allowed)
-    return decide(scores, width, lane, allowed, rule, epsilon, seed, contract.steps(state, rules, b), continuous)
+    return decide(scores, width, lane, allowed, rule, epsilon, seed, state.clock.steps[b], continuous)
 
 
 # Numba chooses between choices and continuous actions by the type of `continuous` when it compiles a rollout.
@@ -137,7 +137,7 @@ def choose(  # type: ignore[no-untyped-def]
 def decide(
     scores: Any, width: int, lane: int, allowed: Any, rule: Any, epsilon: float, seed: int, step: int, continuous: Any
 ) -> tuple[Any, bool]:
-    """Return a lane's action as a game takes it, and whether its scores are finite.
+    """Return a lane's action as a game takes it, and whether there is one.
 
     `continuous` is None where actions are choices, or else a buffer, float64 [D], which holds the action.
     """

@@ -79,20 +79,20 @@ def check_arithmetic() -> None:
         )
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def step_episode(  # type: ignore[no-untyped-def]
     state, rules, masked, b, seeds, scores, width, lane, rule, epsilon, buffers, envs, ended, actions, episodes, record
 ):  # fmt: skip
-    """Choose, play and record a step of the episode that environment b plays; return whether its scores are finite.
+    """Choose, play and record a step of the episode that environment b plays; return whether there is an action.
 
     Where the episode ends, environment b takes the next of `seeds` [E] that none has begun, or else the episode -1.
     `scores` are flat [O, width]; the rest is as in `play_episodes`.
     """
     _, allowed, continuous, progress = buffers
-    action, finite = choose(
+    action, found = choose(
         state, rules, masked, b, envs.seeds[b], scores, width, lane, rule, epsilon, allowed, continuous
     )
-    if not finite:
+    if not found:
         return False
     e, row = envs.episode[b], progress[ROWS]
     if actions.shape[0]:
@@ -109,7 +109,7 @@ def step_episode(  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(error_model="numpy", _nrt=False)
+@njit(inline="always")
 def begin_one(state, rules, b, seeds, envs, progress):  # type: ignore[no-untyped-def]
     """Begin the first episode of `seeds` [E] that none has begun in environment b; -1 where there is none."""
     envs.episode[b] = -1
@@ -125,7 +125,9 @@ def play_episodes(  # type: ignore[no-untyped-def]
     layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon,
     buffers, envs, ended, actions, episodes, record
 ):  # fmt: skip
-    """Play one candidate on every episode, or on until there is no room for actions; return whether scores are finite.
+    """Play one candidate on every episode, or on until there is no room for actions.
+
+    Return the environment for which there is no action, since scores are not finite or nothing is allowed; else -1.
 
     The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
     `buffers` are index [16], allowed actions, an action and progress, which goes on in the next call. Written are the
@@ -153,7 +155,7 @@ def play_episodes(  # type: ignore[no-untyped-def]
                 state, rules, masked, index[place], seeds, scores, width, place - start, rule, epsilon, buffers, envs,
                 ended, actions, episodes, record,
             ):  # fmt: skip
-                return False
+                return index[place]
         kept = 0
         for place in range(live):
             if envs.episode[index[place]] >= 0:
@@ -161,7 +163,7 @@ def play_episodes(  # type: ignore[no-untyped-def]
                 kept += 1
         live = kept
     progress[LIVE] = live
-    return True
+    return -1
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -254,12 +256,14 @@ class LanesKernel(Kernel):
         masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         progress[:] = 0
         while True:
-            finite = play_episodes(
+            failed = play_episodes(
                 *self.arguments, self._state, game.rules, masked, game.shape, task.play.seeds, RULES[how.kind],
                 how.epsilon, self._buffers, self._envs, ended, recorder.actions, recorder.episodes, recorder.record,
             )  # fmt: skip
-            if not finite or not progress[LIVE]:
-                return recorder.played(finite, progress, ended, self.score)
+            if failed >= 0:
+                game.check_allowed(self._state, self._buffers[1], failed)
+            if failed >= 0 or not progress[LIVE]:
+                return recorder.played(failed < 0, progress, ended, self.score)
             recorder.grow()
 
     def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:

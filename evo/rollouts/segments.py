@@ -24,18 +24,22 @@ from evo.rollouts.action_rules import RULES, choose, read_action, write_action
 kernel_cache.use(__name__)
 
 
-@njit(forceinline=True, error_model="numpy", _nrt=False)
+@njit(inline="always")
 def step_env(  # type: ignore[no-untyped-def]
     state, rules, masked, b, t, scores, width, lane, rule, epsilon, buffers, envs, actions, record, ended, followed
 ):  # fmt: skip
     """Choose, play and record step `t` of environment b; return how many following observations are recorded.
 
-    `scores` flat [O, width] are finite; `buffers` are allowed actions [A] and an action.
+    -1 where nothing is allowed. `scores` flat [O, width] are finite; `buffers` are allowed actions [A] and an action.
     """
     allowed, continuous = buffers
     horizon = record.rewards.shape[0] // envs.seeds.shape[0]
     row = b * horizon + t
-    action, _ = choose(state, rules, masked, b, envs.seeds[b], scores, width, lane, rule, epsilon, allowed, continuous)
+    action, found = choose(
+        state, rules, masked, b, envs.seeds[b], scores, width, lane, rule, epsilon, allowed, continuous
+    )
+    if not found:
+        return np.int64(-1)
     write_action(actions, row, action, continuous)
     _, status = play(state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, row)
     return go_on(state, rules, masked, b, row, status, t == horizon - 1, followed, record, envs)
@@ -47,9 +51,10 @@ def play_envs(  # type: ignore[no-untyped-def]
     layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, rule, epsilon, index,
     buffers, envs, actions, record, ended
 ):  # fmt: skip
-    """Play a segment in every environment; return (following observations, lane slots, finite).
+    """Play a segment in every environment; return (following observations, lane slots, failed).
 
-    The network's arrays come first, with the kernel's buffers for 16 lanes, of which `index` [16] is one.
+    The network's arrays come first, with the kernel's buffers for 16 lanes, of which `index` [16] is one. `failed` is
+    the environment for which there is no action, since outputs are not finite or nothing is allowed; else -1.
     """
     count, outputs = envs.seeds.shape[0], record.outputs.shape[1]
     horizon, size = record.rewards.shape[0] // count, x.shape[0] // 16
@@ -67,13 +72,15 @@ def play_envs(  # type: ignore[no-untyped-def]
             for lane in range(live):
                 for o in range(outputs):
                     if not np.isfinite(scores[o * width + lane]):
-                        return followed, slots, False
+                        return followed, slots, start + lane
                 followed = step_env(
                     state, rules, masked, start + lane, t, scores, width, lane, rule, epsilon, buffers, envs,
                     actions, record, ended, followed,
                 )  # fmt: skip
+                if followed < 0:
+                    return followed, slots, start + lane
         start += live
-    return followed, slots, True
+    return followed, slots, -1
 
 
 @kernel_cache.with_game
@@ -143,11 +150,13 @@ def play_segment(
 ) -> Result:
     """Play one network in every environment; `kernel` is what `Rollout` keeps of it, `score` runs it."""
     written, index = SegmentBuffers(game, segment, outputs), np.zeros(16, np.int64)
-    followed, slots, finite = play_envs(
+    followed, slots, failed = play_envs(
         *kernel, written.state, game.rules, written.masked, game.shape, RULES[how.kind], how.epsilon, index,
         *written.written,
     )  # fmt: skip
-    return written.result(followed, slots + -(-followed // 16) * 16, finite, score)
+    if failed >= 0:
+        game.check_allowed(written.state, written.buffers[0], failed)
+    return written.result(followed, slots + -(-followed // 16) * 16, failed < 0, score)
 
 
 def replay_segment(game: CompiledGame, envs: EnvStates, actions: NDArray[Any]) -> tuple[Transitions, EnvStates]:

@@ -109,21 +109,23 @@ def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, ou
     assert isinstance(task.play, Episodes)
     seeds, state, masked, how = task.play.seeds, game.make_state(BATCH), game.masked or None, task.action_rule
     seen, envs = np.empty((BATCH, *game.shape), np.float32), Envs.empty(BATCH)
-    recorder, progress, finite = Recorder.of_task(game, task, outputs), np.zeros(6, np.int64), True
+    recorder, progress, failed = Recorder.of_task(game, task, outputs), np.zeros(6, np.int64), -1
     buffers = np.zeros(0, np.int64), np.ones(game.actions, np.int8), game.action_buffer(), progress
     _begin_all(state, game.rules, seeds, envs, progress)
-    while finite and (envs.episode >= 0).any():
+    while failed < 0 and (envs.episode >= 0).any():
         observe_many(state, game.rules, seen)
         seen[envs.episode < 0] = 0
         if recorder.record is not None or len(recorder.actions):
             while progress[ROWS] + BATCH > len(recorder.actions):
                 recorder.grow()
-        finite = _step_all(
+        failed = _step_all(
             state, game.rules, masked, seeds, score(seen), RULES[how.kind], how.epsilon, buffers, envs, ended,
             recorder.actions, recorder.episodes, recorder.record,
         )  # fmt: skip
         progress[SLOTS] += BATCH
-    return recorder.played(finite, progress, ended, score)
+    if failed >= 0:
+        game.check_allowed(state, buffers[1], failed)
+    return recorder.played(failed < 0, progress, ended, score)
 
 
 @kernel_cache.with_game
@@ -138,14 +140,14 @@ def _begin_all(state, rules, seeds, envs, progress):  # type: ignore[no-untyped-
 def _step_all(  # type: ignore[no-untyped-def]
     state, rules, masked, seeds, scores, rule, epsilon, buffers, envs, ended, actions, episodes, record
 ):  # fmt: skip
-    """Step every environment that has an episode, by its `scores` [B, O]; return whether they are finite."""
+    """Step every environment that has an episode, by its `scores` [B, O]; return which has no action, or else -1."""
     for b in range(envs.episode.shape[0]):
         if envs.episode[b] >= 0 and not step_episode(
             state, rules, masked, b, seeds, scores[b], 1, 0, rule, epsilon, buffers, envs, ended, actions, episodes,
             record,
         ):  # fmt: skip
-            return False
-    return True
+            return b
+    return -1
 
 
 def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: int, how: ActionRule) -> Result:
@@ -157,10 +159,12 @@ def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: in
         scores = np.ascontiguousarray(score(seen), np.float32)
         if not np.isfinite(scores).all():
             return written.result(followed, (t + 1) * count, False, score)
-        followed = _step_segment(
+        followed, failed = _step_segment(
             written.state, game.rules, written.masked, t, scores, RULES[how.kind], how.epsilon, followed,
             *written.written,
         )  # fmt: skip
+        if failed >= 0:
+            game.check_allowed(written.state, written.buffers[0], failed)
     return written.result(followed, horizon * count + followed, True, score)
 
 
@@ -169,12 +173,14 @@ def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: in
 def _step_segment(  # type: ignore[no-untyped-def]
     state, rules, masked, t, scores, rule, epsilon, followed, buffers, envs, actions, record, ended
 ):  # fmt: skip
-    """Play step `t` of every environment by its `scores` [L, O]; return how many following observations there are."""
+    """Play step `t` of every environment by its `scores` [L, O]; return (following observations, failed or -1)."""
     for b in range(scores.shape[0]):
         followed = step_env(
             state, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, buffers, envs, actions, record, ended, followed
         )
-    return followed
+        if followed < 0:
+            return followed, b
+    return followed, -1
 
 
 def warm_up(game: CompiledGame | None) -> None:

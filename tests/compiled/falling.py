@@ -1,120 +1,78 @@
-"""A second compiled game, in which a paddle catches balls; and the same game in plain Python behind Gymnasium."""
+"""A game in which a paddle catches balls; and the same game written again behind Gymnasium's interface."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
-from numba import njit
 
-from evo.compiled import cache as kernel_cache
-from evo.environment import Environment
-from evo.games.contract import CompiledGame, register
-from evo.options import EnvironmentOptions
-from evo.randomness.philox_compiled import draw
+from evo.games import Game, GameOptions, draw_number
 from evo.randomness.streams import draw as plain_draw
 
-kernel_cache.use(__name__)
-
-plugs_into = "environments"
-WIDTH, HEIGHT, PURPOSE = 7, 6, np.int64(0)
+WIDTH, HEIGHT = 7, 6
 
 
 class Balls(NamedTuple):
-    ball: Any  # [B, 2] row, column
-    paddle: Any  # [B] column
-    caught: Any  # [B]
-    played: Any  # [B] steps
-    seed: Any  # [B]
+    ball: Any  # [2] row, column
+    paddle: Any  # its column
+    caught: Any
 
 
-class Rules(NamedTuple):
-    max_steps: int
-    masked: int
-
-
-def make_balls(count: int) -> Balls:
-    ball, paddle = np.zeros((count, 2), np.int16), np.zeros(count, np.int8)
-    return Balls(ball, paddle, *np.zeros((2, count), np.int32), np.zeros(count, np.uint64))
-
-
-@njit
-def begin(balls, rules, b, seed):
-    balls.seed[b], balls.paddle[b], balls.caught[b], balls.played[b] = seed, WIDTH // 2, 0, 0
-    balls.ball[b, 0], balls.ball[b, 1] = 0, draw(seed, np.int64(0), WIDTH, PURPOSE)
-
-
-@njit
-def step(balls, rules, b, action):
-    balls.paddle[b] = min(WIDTH - 1, max(0, balls.paddle[b] + action - 1))
-    balls.ball[b, 0] += 1
-    balls.played[b] += 1
-    reward, status = np.int64(0), np.int64(0)
-    if balls.ball[b, 0] == HEIGHT - 1:
-        if balls.ball[b, 1] != balls.paddle[b]:
-            return np.int64(-1000), np.int64(1)
-        balls.caught[b] += 1
-        balls.ball[b, 0], balls.ball[b, 1] = 0, draw(balls.seed[b], np.int64(balls.caught[b]), WIDTH, PURPOSE)
-        reward = np.int64(1500)
-    if balls.played[b] >= rules.max_steps:
-        status = np.int64(2)
-    return reward, status
-
-
-@njit
-def steps(balls, rules, b):
-    return np.int64(balls.played[b])
-
-
-@njit
-def observe(balls, rules, b, out):
-    out[0] = balls.ball[b, 0] / np.float32(HEIGHT)
-    out[1] = (balls.ball[b, 1] - balls.paddle[b]) / np.float32(WIDTH)
-    out[2] = balls.paddle[b] / np.float32(WIDTH)
-
-
-@njit
-def mask(balls, rules, b, out):
-    out[0], out[1], out[2] = balls.paddle[b] > 0, 1, balls.paddle[b] < WIDTH - 1
-
-
-@njit
-def metrics(balls, rules, b, out):
-    out[0] = balls.caught[b]
-
-
-register(Balls, begin=begin, step=step, steps=steps, observe=observe, mask=mask, metrics=metrics)
-
-
-class Options(EnvironmentOptions):
+class Options(GameOptions):
     id: Literal["falling"] = "falling"
     max_steps: int = 8
     masked: bool = False
 
 
-@dataclass(frozen=True)
-class Catch(Environment):
-    options: Options
-    shape = (3,)
-    actions = 3
-    episode_metrics = ("score",)
-
-    @cached_property
-    def game(self) -> CompiledGame:
-        rules = Rules(self.options.max_steps, int(self.options.masked))
-        return CompiledGame(make_balls, rules, (3,), 3, ("score",), self.options.masked)
-
-    def env(self) -> gymnasium.Env:
-        return PlainCatch(self.options)
+def begin(balls, options, b, random):
+    balls.paddle[b] = WIDTH // 2
+    balls.ball[b, 1] = draw_number(random, 0, WIDTH)
 
 
-make = Catch
+def step(balls, options, b, action, random):
+    balls.paddle[b] = min(WIDTH - 1, max(0, balls.paddle[b] + action - 1))
+    balls.ball[b, 0] += 1
+    if balls.ball[b, 0] < HEIGHT - 1:
+        return 0.0, False
+    if balls.ball[b, 1] != balls.paddle[b]:
+        return -1.0, True
+    balls.caught[b] += 1
+    balls.ball[b, 0], balls.ball[b, 1] = 0, draw_number(random, balls.caught[b], WIDTH)
+    return 1.5, False
 
 
-class PlainCatch(gymnasium.Env):
+def observe(balls, options, b, out):
+    out[0] = balls.ball[b, 0] / np.float32(HEIGHT)
+    out[1] = (balls.ball[b, 1] - balls.paddle[b]) / np.float32(WIDTH)
+    out[2] = balls.paddle[b] / np.float32(WIDTH)
+
+
+def mask(balls, options, b, out):
+    out[0], out[1], out[2] = balls.paddle[b] > 0, 1, balls.paddle[b] < WIDTH - 1
+
+
+def metrics(balls, options, b, out):
+    out[0] = balls.caught[b]
+
+
+make = Game(
+    options=Options,
+    arrays=lambda options: Balls(np.zeros(2, np.int16), np.int8(0), np.int32(0)),
+    shape=(3,),
+    actions=3,
+    begin=begin,
+    step=step,
+    observe=observe,
+    mask=mask,
+    masked=lambda options: options.masked,
+    metrics=metrics,
+    episode_metrics=("score",),
+)
+
+
+class PlainCatch(gymnasium.Env):  # nothing of the game's functions is used here
     def __init__(self, options: Options) -> None:
         self.options = options
 

@@ -1,4 +1,4 @@
-"""Any compiled game is played by the same rollouts: Catch, which they do not know, equals its plain twin."""
+"""Any compiled game is played by the same rollouts: one that they do not know equals its twin behind Gymnasium."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from numba import njit
 
 from evo.environment import Environment
-from evo.games.contract import register
+from evo.games.game import GameEnvironment
 from evo.games.step import Ended
 from evo.kernels import lanes as kernel
 from evo.networks.candidates import Rebuilder
@@ -35,7 +34,7 @@ from evo.records import (
 from evo.rollouts import tensorflow_kernel
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.segments import replay_segment
-from tests.compiled.falling import Catch, Options, PlainCatch
+from tests.compiled.falling import Options, PlainCatch, make
 from tests.helpers.calling import ROOT, summary_of
 from tests.rollouts.readable_segment import ReadableLane
 
@@ -61,8 +60,8 @@ class Plain(Environment):
         return (info["score"],)
 
 
-def made(masked: bool) -> tuple[Catch, Network]:
-    environment = Catch(Options(masked=masked))
+def made(masked: bool) -> tuple[GameEnvironment, Network]:
+    environment = make(Options(masked=masked))
     return environment, Network.build(Policy(kind="mlp", dense=[6]), (3,), 3, 1)
 
 
@@ -156,17 +155,12 @@ def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() ->
 def test_snapshots_are_the_bytes_of_the_arrays_and_of_no_other_size() -> None:
     game = made(False)[0].game
     envs = game.begin(SEEDS[:3])
-    assert envs.snapshots.shape == (3, 2 * 2 + 1 + 4 + 4 + 8)
+    assert envs.snapshots.shape == (3, 2 * 2 + 1 + 4 + 3 * 8)  # the last are of the clock
     state = game.restored(envs.snapshots)
-    expected = [b"".join(array[b].tobytes() for array in state) for b in range(3)]
+    expected = [b"".join(array[b].tobytes() for array in (*state.state, *state.clock)) for b in range(3)]
     assert [row.tobytes() for row in envs.snapshots] == expected
-    with pytest.raises(ValueError, match="not 21 bytes each"):
+    with pytest.raises(ValueError, match="not 33 bytes each"):
         game.restored(envs.snapshots[:, :-1])
-
-
-def test_a_game_that_lacks_a_function_is_named() -> None:
-    with pytest.raises(TypeError, match="observe, step, steps"):
-        register(tuple, begin=njit(lambda state, rules, b, seed: None))
 
 
 def test_a_plug_in_may_declare_its_own_id() -> None:

@@ -17,7 +17,7 @@ from evo.compiled import cache as kernel_cache
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.rollouts.rollout import LanesKernel, play_episodes
-from tests.compiled.falling import make_balls
+from tests.compiled.falling import Options, make
 from tests.helpers.calling import SMALL, called
 
 ROOT = Path(__file__).parents[2]
@@ -182,24 +182,21 @@ def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> N
 GAME = """
 from typing import Any, NamedTuple
 import numpy as np
-from numba import njit
-from evo.games.contract import CompiledGame, register
+from evo.games import Game, GameOptions
 PAID = 0
 
 class State(NamedTuple):
-    steps: Any
+    paid: Any
 
-@njit
-def nothing(state, rules, b, other): state.steps[b] = PAID
+def begin(state, options, b, random): state.paid[b] = PAID
+def step(state, options, b, action, random): return 0.0, True
+def observe(state, options, b, out): out[0] = PAID
 
-@njit
-def step(state, rules, b, action): return np.int64(PAID), np.int64(1)
-
-@njit
-def steps(state, rules, b): return np.int64(state.steps[b])
-
-register(State, begin=nothing, step=step, steps=steps, observe=nothing)
-game = CompiledGame(lambda count: State(np.zeros(count, np.int64)), None, (1,), 2)
+make = Game(
+    options=GameOptions, arrays=lambda options: State(np.int64(0)), shape=(1,), actions=2,
+    begin=begin, step=step, observe=observe,
+)
+game = make(GameOptions()).game
 """
 PLAYED = """
 import numpy as np
@@ -252,7 +249,8 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     arguments = LanesKernel(experiment.network(), None).arguments
     assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
     assert not kernel_cache.is_kept(play_episodes, arguments[0], None, *arguments[2:])
-    assert not kernel_cache.is_kept(play_episodes, *arguments, make_balls(16)._replace(ball=None))
+    other = make(Options()).game.make_state(16)
+    assert not kernel_cache.is_kept(play_episodes, *arguments, other._replace(state=other.state._replace(ball=None)))
     segments = ("--algorithm", "a2c", "--set", "a2c.envs=4", "--set", "a2c.horizon=4")
     called(tmp_path, "small.toml", "--generations", 1, *segments)
     assert not kernels_are_missing(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))

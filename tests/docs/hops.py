@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -37,7 +37,7 @@ WHAT = {
     "evo/rollouts/rollout.py": "rebuilds each candidate's weights, and has its kernel play them",
     "evo/rollouts/segments.py": "compiled: forward pass, choice of action, for a fixed number of steps",
     "evo/games/step.py": "compiled: records and plays a step, ends episodes",
-    "evo/games/compiling.py": "compiled: counts steps and rounds rewards, around the author's function",
+    "evo/games/contract.py": "compiled: counts steps and rounds rewards, around the author's function",
     "evo/games/catalogue/snake/rules.py": "the game",
 }
 LOOP, SERIAL = generations.__code__, Serial._play.__code__
@@ -81,11 +81,9 @@ def traced(file: str, changes: tuple[str, ...]) -> list[CodeType]:
 def compiled(file: str, kernels: Any) -> Iterator[CodeType]:
     """Yield the compiled functions from the kernel to the author's step."""
     environment: Any = environment_of(Experiment.load(ROOT / "experiments" / f"{file}.toml").environment)
-    state = type(environment.game.make_state(1).state)
-    author: Callable[..., Any] = environment.definition.step
-    for function in (*kernels, step.play, contract._games[state]["step"]):
+    for function in (*kernels, step.play, contract.step):
         yield function.py_func.__code__
-    yield author.__code__
+    yield environment.definition.step.__code__
 
 
 @cache
@@ -94,7 +92,7 @@ def hops(way: str) -> dict[str, str]:
     file, changes, kernels = WAYS[way]
     found: dict[str, list[str]] = {}
     for code in (*traced(file, changes), *compiled(file, kernels)):
-        name = f"`{code.co_qualname.removeprefix('adapt.<locals>.')}`"
+        name = f"`{code.co_qualname}`"
         names = found.setdefault(code.co_filename[len(str(ROOT)) + 1 :], [])
         if name not in names and code.co_name != "<listcomp>":
             names.append(name)

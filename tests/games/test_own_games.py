@@ -17,11 +17,11 @@ import evo.games
 from evo.cli import training
 from evo.errors import ConfigurationError
 from evo.games import checking, envs
-from evo.games.game import GameEnvironment
+from evo.games.game import GameEnvironment, play_at_random
 from evo.plugins import mistakes
-from evo.records import NEXT_STEP
+from evo.records import NEXT_STEP, ActionRule, Episodes, Segment, Task
 from evo.testing import game_tests
-from evo.testing.games import GameTests
+from evo.testing.games import FRESH, GameTests
 from evo.training import testing
 from evo.training.testing import Recording
 from tests.helpers.calling import ROOT, summary_of
@@ -281,3 +281,33 @@ def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
     monkeypatch.setattr(envs, "MODES", kinds)
     with pytest.raises((AssertionError, KeyError)):
         tests.test_environments_of_a_vector_are_single_ones()
+
+
+def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_every_way_to_play(
+    written: Written,
+) -> None:
+    mask = (
+        "def mask(state, options, b, out):\n    out[:] = options.cells < 12 or state.walker[b] != 7\n\n\nmake = Game("
+    )
+    environment = written((OBSERVE, f"{OBSERVE}    mask=mask,\n"), ("make = Game(", mask))
+    environment.check()
+    environment = environment.definition(environment.options.model_copy(update={"cells": 13}))
+    tests = type("Tests", (GameTests,), {"environment": environment})()
+    told = rf"game {environment.definition.module}: mask allowed no action after \d+ steps of the episode of seed \d+; "
+    seeds = np.arange(20, dtype=np.uint64)
+    for kind in ("greedy", "softmax", "epsilon_greedy"):
+        rule = ActionRule(kind, 1.0)
+        for play in (Episodes(seeds), Segment(environment.game.begin(seeds), 9)):
+            with pytest.raises(ConfigurationError, match=told):
+                tests._played(environment, Task(FRESH, play, rule))
+    with pytest.raises(ConfigurationError, match=told):
+        [play_at_random(environment, seed) for seed in range(9)]
+
+
+def test_a_draw_below_nothing_ends(written: Written) -> None:
+    environment = written(("below(random, 2)", "below(random, options.cells - 11)"))
+    with pytest.raises(
+        ConfigurationError, match=r"begin failed .*: ValueError: a draw below 0, not below a number from 1"
+    ):
+        environment.check()
+    assert environment.env().reset(seed=1)[0].tolist() == [0.0, -1.0]  # compiled code does not raise
