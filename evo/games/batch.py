@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.games import contract
-from evo.games.compiling import LOST
-from evo.games.contract import CompiledGame
+from evo.games.contract import LOST, CompiledGame
 from evo.games.declaration import whole
 from evo.games.step import Ended, Envs, begin_next, play
 from evo.randomness.streams import SEED_LIMIT
