@@ -293,8 +293,8 @@ class CompiledGame:
             raise ValueError(f"snapshots of shape {snapshots.shape} are not {self.row_size} bytes each")
 
     def check_allowed(self, playing: Playing, allowed: NDArray[np.int8], b: int) -> None:
-        """Raise ConfigurationError where environment b, whose action mask is `allowed` [A], allows nothing."""
-        if not allowed.any():
+        """Raise ConfigurationError where environment b, unless it is -1, has no action that is `allowed` [A]."""
+        if b >= 0 and not allowed.any():
             clock = playing.clock
             raise nothing_allowed(type(playing.state).__module__, int(clock.seed[b]), int(clock.steps[b]))
 

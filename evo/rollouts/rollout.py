@@ -127,9 +127,8 @@ def play_episodes(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Play one candidate on every episode, or on until there is no room for actions.
 
-    Return the environment for which there is no action, since scores are not finite or nothing is allowed; else -1.
-
-    The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
+    Return the environment for which there is no action, since scores are not finite or nothing is allowed; else -1. The
+    network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
     `buffers` are index [16], allowed actions, an action and progress, which goes on in the next call. Written are the
     rows of `ended` [E], and, where there is room, `actions` [M], their `episodes` and, unless it is None, `record`.
     """
@@ -189,9 +188,8 @@ def kernels_are_kept(network: Network, environment: Environment, transitions_fro
     if game is None:
         return kernel_cache.is_kept(score_all, *arguments)
     state = (game.make_state(16), game.rules)
-    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments, *state):
-        return False
-    return kernel_cache.is_kept(play_episodes, *arguments, *state)
+    kernels = (play_episodes, play_envs) if transitions_from == "segments" else (play_episodes,)
+    return all(kernel_cache.is_kept(one, *arguments, *state) for one in kernels)
 
 
 def fits(kind: str, environment: Environment, network: Network) -> bool:
@@ -260,8 +258,7 @@ class LanesKernel(Kernel):
                 *self.arguments, self._state, game.rules, masked, game.shape, task.play.seeds, RULES[how.kind],
                 how.epsilon, self._buffers, self._envs, ended, recorder.actions, recorder.episodes, recorder.record,
             )  # fmt: skip
-            if failed >= 0:
-                game.check_allowed(self._state, self._buffers[1], failed)
+            game.check_allowed(self._state, self._buffers[1], failed)
             if failed >= 0 or not progress[LIVE]:
                 return recorder.played(failed < 0, progress, ended, self.score)
             recorder.grow()

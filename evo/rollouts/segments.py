@@ -154,8 +154,7 @@ def play_segment(
         *kernel, written.state, game.rules, written.masked, game.shape, RULES[how.kind], how.epsilon, index,
         *written.written,
     )  # fmt: skip
-    if failed >= 0:
-        game.check_allowed(written.state, written.buffers[0], failed)
+    game.check_allowed(written.state, written.buffers[0], failed)
     return written.result(followed, slots + -(-followed // 16) * 16, failed < 0, score)
 
 

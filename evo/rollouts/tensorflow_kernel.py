@@ -123,8 +123,7 @@ def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, ou
             recorder.actions, recorder.episodes, recorder.record,
         )  # fmt: skip
         progress[SLOTS] += BATCH
-    if failed >= 0:
-        game.check_allowed(state, buffers[1], failed)
+    game.check_allowed(state, buffers[1], failed)
     return recorder.played(failed < 0, progress, ended, score)
 
 
@@ -163,8 +162,7 @@ def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: in
             written.state, game.rules, written.masked, t, scores, RULES[how.kind], how.epsilon, followed,
             *written.written,
         )  # fmt: skip
-        if failed >= 0:
-            game.check_allowed(written.state, written.buffers[0], failed)
+        game.check_allowed(written.state, written.buffers[0], failed)
     return written.result(followed, horizon * count + followed, True, score)
 
 
