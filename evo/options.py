@@ -167,13 +167,13 @@ class AlgorithmOptions(Section):
         return ""
 
     def candidates(self) -> int:
-        """Return how many candidates play in a generation."""
-        return 1
+        """Return how many candidates play in a generation: its `population`, if it has one."""
+        return int(getattr(self, "population", 1))
 
     def episodes_per_candidate(self) -> int:
-        """Return over how many episodes a candidate's recorded return is summed."""
-        return 1
+        """Return over how many `episodes` a candidate's recorded return is summed; 1 without a population."""
+        return int(getattr(self, "episodes", 1)) if self.candidates() > 1 else 1
 
     def candidates_per_task(self, flops: int) -> int:
         """Return how many candidates one task holds, by the operations of a forward pass, not by the workers."""
-        return 1
+        return max(1, min(16, 500_000 // flops)) if self.candidates() > 1 else 1

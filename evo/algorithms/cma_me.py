@@ -86,7 +86,7 @@ class Searches(Emitter):
         """Move every emitter by what its candidates would change; restart one that would change nothing."""
         batch = self._search.population
         for k, source in enumerate(sources[-len(self._emitters) :]):
-            part = children.some(slice(k * batch, (k + 1) * batch))
+            part = Children._make(array[k * batch : (k + 1) * batch] for array in children)
             emitter, changes = self._emitters[k], part.improving.any()
             if changes:
                 emitter.update(source, ranked(part), number)

@@ -26,13 +26,15 @@ from evo.evolution.population import (
     Offspring,
     Sigma,
     SigmaSpread,
-    candidates_of_task,
+    finalists_of,
+    names_of,
     spread,
     tasks_of,
 )
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
 from evo.learning.gradient_algorithm import MethodLearner
 from evo.learning.hyperparameters import check_q_learning
+from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -96,18 +98,6 @@ class Options(dqn.ReplayOptions):
             raise ValueError("shared: 0, and explore_episodes: 0 leave nothing to learn from")
         return self
 
-    def candidates(self) -> int:
-        """Return the size of the population."""
-        return self.population
-
-    def episodes_per_candidate(self) -> int:
-        """Return how many episodes each candidate plays in a generation."""
-        return self.episodes
-
-    def candidates_per_task(self, flops: int) -> int:
-        """Return how many candidates one task holds."""
-        return candidates_of_task(flops)
-
     def extra_outputs(self, environment: Any) -> int:
         """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_q_learning`."""
         check_q_learning(environment, self.symmetry)
@@ -153,15 +143,13 @@ class EvolutionaryReinforcementLearning(Algorithm):
             metrics |= {"explored": taken["mean"], "epsilon": rule.epsilon}
         chosen = np.argsort(-fitness, kind="stable")[: options.parents]
         self._record = {
-            "parent": source.rows,
-            "key": source.keys,
-            "sigma": source.sigmas,
+            **names_of(source),
             **outcome.record(),
             "survivors": chosen.astype(np.int32),
             **self._share(tasks, results),
         }
         metrics |= self._entered(source, outcome, chosen)
-        self._parents = self._rebuilt(published, source.some(chosen.tolist()))
+        self._parents = Rebuilder(self.setup.network).all(published, source.some(chosen.tolist()))
         learned = self._trained.learn(None, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
@@ -196,19 +184,11 @@ class EvolutionaryReinforcementLearning(Algorithm):
         returns = mean_returns(outcome.record()["return"][found], self.options.episodes)
         return {"learner_return": float(returns[0]), "learner_selected": float(found[0] in chosen)}
 
-    def _rebuilt(self, published: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
-        from evo.networks.candidates import Rebuilder
-
-        return Rebuilder(self.setup.network).all(published, source)
-
     def finalists(self, count: int) -> Finalists:
         """Return the best of the parents; the learner's network is among them once it was selected."""
-        survivors = self._record.get("survivors")
-        if survivors is None:  # after a fork, before a generation is played
-            return Finalists(self._parents[:count])
-        chosen = survivors[:count]
-        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
-        return Finalists(self._parents[:count], chosen.tolist(), returns)
+        chosen = self._record["survivors"][:count].tolist() if self._record else []
+        rows = range(min(count, len(self._parents)))
+        return finalists_of(self._parents, rows, self._record, chosen, self.options.episodes)
 
     def state(self) -> Arrays:
         """Return the parents, and arrays of the learner, its target and its replay buffer."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from itertools import count
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from evo.evolution.population import (
     LARGEST_POPULATION,
@@ -24,8 +24,10 @@ from evo.evolution.population import (
     PopulationOptions,
     averaged,
     drawn_steps,
+    finalists_of,
     fitness_metrics,
     fitness_worst,
+    names_of,
     selection_metrics,
     sigma_table,
     tasks_of,
@@ -47,11 +49,20 @@ from evo.evolution.toolbox import (
 )
 from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource, mean_returns
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
 from evo.setup import Setup
 
 MIGRATION_EVERY = 10  # generations, where an experiment does not say
 OPERATORS = ("select", "mate", "mutate")  # of DEAP's toolbox, that a plug-in may have
+
+
+def _found(named: str) -> str:
+    if named:
+        registry.operator(named)
+    return named
+
+
+Operator = Annotated[str, AfterValidator(_found), Field(exclude_if=lambda named: not named)]
 
 
 class Options(PopulationOptions):
@@ -62,15 +73,23 @@ class Options(PopulationOptions):
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
     tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
     islands: int = Field(
-        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; population, parents and elites are multiples of it"
+        1,
+        ge=1,
+        le=LARGEST_POPULATION,
+        exclude_if=lambda islands: islands == 1,
+        description="subpopulations; population, parents and elites are multiples of it",
     )
     migration_every: int = Field(
-        MIGRATION_EVERY, ge=0, description="generations between migrations from each island to the next; 0 = never"
+        MIGRATION_EVERY,
+        ge=0,
+        exclude_if=lambda every: every == MIGRATION_EVERY,
+        description="generations between migrations from each island to the next; 0 = never",
     )
     migrants: int = Field(
         1,
         ge=1,
         le=LARGEST_POPULATION,
+        exclude_if=lambda migrants: migrants == 1,
         description="best of an island that are copied to the next, in place of its worst",
     )
     memory: int = Field(1, ge=1, le=1000, description="generations that an elite's fitness averages; 1 = the last")
@@ -87,16 +106,11 @@ class Options(PopulationOptions):
     crossover_rate: float = Field(
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
-    select: str = Field("", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"')
-    mate: str = Field("", description="crossover operator of a plug-in, called for children of two parents")
-    mutate: str = Field("", description="mutation operator of a plug-in, which sets the sigma step of a child")
-
-    @field_validator(*OPERATORS)
-    @classmethod
-    def _a_function(cls, named: str) -> str:
-        if named:
-            registry.operator(named)
-        return named
+    select: Operator = Field(
+        "", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"'
+    )
+    mate: Operator = Field("", description="crossover operator of a plug-in, called for children of two parents")
+    mutate: Operator = Field("", description="mutation operator of a plug-in, which sets the sigma step of a child")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -123,16 +137,6 @@ class Options(PopulationOptions):
     def own_operators(self) -> list[str]:
         """The operators of the toolbox that are a plug-in's."""
         return [name for name in OPERATORS if getattr(self, name)]
-
-    def in_identity(self) -> dict[str, bool]:
-        """Return whether an option is part of a run's identity; one that is not named here is."""
-        islands = self.islands > 1
-        return {
-            "islands": islands,
-            "migration_every": islands and self.migration_every != MIGRATION_EVERY,
-            "migrants": islands and self.migration_every > 0 and self.migrants > 1,
-            **{name: bool(getattr(self, name)) for name in OPERATORS},
-        }
 
     @property
     def needs_stationary_training(self) -> str:
@@ -229,8 +233,7 @@ class GeneticAlgorithm(Algorithm):
         published = self._parents.weights if self._parents.individuals else None
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         evaluated = Evaluated(results)
-        names: Arrays = {"parent": source.rows, "mate": source.mates, "key": source.keys, "sigma": source.sigmas}
-        recorded = {**names, **evaluated.record()}
+        recorded = {**names_of(source), "mate": source.mates, **evaluated.record()}
         fitness = evaluated.fitness(options)
         failed = fitness_worst(fitness)
         for one, value in zip(population, fitness.tolist(), strict=True):
@@ -260,12 +263,8 @@ class GeneticAlgorithm(Algorithm):
         """Return the best of the parents; of one island the first ones: elites, then the others by rank."""
         ranked = self.options.islands == 1 and not self.options.select
         rows = list(range(min(count, len(self._parents.weights)))) if ranked else self._parents.best(count)
-        survivors = self._record.get("survivors")  # not after a fork, before a generation is played
-        if survivors is None:
-            return Finalists(self._parents.weights[rows])
-        chosen = survivors[rows]
-        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
-        return Finalists(self._parents.weights[rows], chosen.tolist(), returns)
+        chosen = self._record["survivors"][rows].tolist() if self._record else []
+        return finalists_of(self._parents.weights, rows, self._record, chosen, self.options.episodes)
 
     def state(self) -> Arrays:
         """Return the parents, their sigma steps, ages and mean fitness."""

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, finalists_of, tasks_of
 from evo.evolution.toolbox import drawing_from, fitness_class
 from evo.randomness.streams import Purpose, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource, mean_returns
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 from evo.setup import Setup
 
 TRIES = 4  # mutations of a child that is there already, at most
@@ -108,12 +108,14 @@ class GeneticProgramming(Algorithm):
         """Return the trees of a generation: elites first, then children of the last one, or random ones.  # [N, P]"""
         from deap import algorithms
 
-        options, last = self.options, self._evaluated()
+        options, last = self.options, [self._tree(nodes) for nodes in self._trees()]
+        for tree, value in zip(last, self._fitness.tolist(), strict=True):
+            tree.fitness.values = (value,)
         with drawing_from(stream(self.seed, Purpose.MUTATION if last else Purpose.INITIAL, number)):
             if not last:
                 depths = [1 + k % self.trees.depth for k in range(options.population)]
                 grown = (self.trees.grown(depth if k % 2 else 1, depth) for k, depth in enumerate(depths))
-                return self._weights([self._tree(nodes) for nodes in grown])
+                return np.stack([self.trees.weights(self._tree(nodes)) for nodes in grown])
             best = np.argsort(-self._fitness, kind="stable")[: options.elites].tolist()
             children = options.population - len(best)
             parents = self.toolbox.select(last, children)
@@ -135,12 +137,6 @@ class GeneticProgramming(Algorithm):
             rows.append(row)
         return np.stack(rows)
 
-    def _evaluated(self) -> list[Any]:
-        trees = [self._tree(nodes) for nodes in self._trees()]
-        for tree, value in zip(trees, self._fitness.tolist(), strict=True):
-            tree.fitness.values = (value,)
-        return trees
-
     def _trees(self) -> list[list[Any]]:
         if not self._nodes:
             self._nodes = [self.trees.tree(weights) for weights in self._population]
@@ -149,9 +145,6 @@ class GeneticProgramming(Algorithm):
     def _take(self, population: NDArray[np.float32], fitness: NDArray[Any]) -> None:
         self._population, self._fitness, self._nodes = population, fitness, []
 
-    def _weights(self, trees: Sequence[Any]) -> NDArray[np.float32]:
-        return np.stack([self.trees.weights(tree) for tree in trees])
-
     def _sizes(self) -> Metrics:
         """Return the splits of the best tree, and the mean of all."""
         splits = [len(nodes) // 4 for nodes in self._trees()]  # a split and its input, threshold and second branch
@@ -159,11 +152,8 @@ class GeneticProgramming(Algorithm):
 
     def finalists(self, count: int) -> Finalists:
         """Return the trees of the highest fitness."""
-        order = np.argsort(-self._fitness, kind="stable")[:count]
-        if "return" not in self._record:  # after a fork, before a generation is played
-            return Finalists(self._population[order])
-        returns = mean_returns(self._record["return"][order], self.options.episodes)
-        return Finalists(self._population[order], order.tolist(), returns)
+        order = np.argsort(-self._fitness, kind="stable")[:count].tolist()
+        return finalists_of(self._population, order, self._record, order, self.options.episodes)
 
     def state(self) -> Arrays:
         """Return the population that was evaluated last, and its fitness."""

@@ -24,7 +24,6 @@ from evo.evolution.population import (
     PerCandidate,
     Sigma,
     SigmaSpread,
-    candidates_of_task,
     metrics_of,
     tasks_of,
 )
@@ -94,18 +93,6 @@ class ArchiveOptions(AlgorithmOptions):
         self.known(environment)
         return 0
 
-    def candidates(self) -> int:
-        """Return the size of the population."""
-        return self.population
-
-    def episodes_per_candidate(self) -> int:
-        """Return how many episodes each candidate plays in a generation."""
-        return self.episodes
-
-    def candidates_per_task(self, flops: int) -> int:
-        """Return how many candidates one task holds."""
-        return candidates_of_task(flops)
-
 
 class Options(ArchiveOptions):
     """The [map_elites] section."""
@@ -127,10 +114,6 @@ class Children(NamedTuple):
     def improving(self) -> NDArray[np.bool_]:
         """Whether each would enter the archive.  # [N]"""
         return self.empty | (self.gains > 0)
-
-    def some(self, which: slice) -> Children:
-        """Return what some of them would change."""
-        return Children(self.cells[which], self.gains[which], self.empty[which])
 
 
 class Emitter(Protocol):

@@ -19,13 +19,15 @@ from evo.evolution.population import (
     PopulationOptions,
     Sigma,
     SigmaSpread,
+    finalists_of,
     metrics_of,
+    names_of,
     tasks_of,
 )
 from evo.evolution.toolbox import Individual, fitness_class
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource, mean_returns, unit_of
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource, unit_of
 from evo.setup import Setup
 
 
@@ -93,15 +95,16 @@ class Nsga2(Algorithm):
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         outcome = Evaluated(results)
         values = self._values(outcome)
-        population = [self._individual(k, row, outcome.finite[k]) for k, row in enumerate(values.tolist())]
+        population = [
+            Individual(k, -1, fitness=self._fitness(tuple(row) if outcome.finite[k] else self._worst))
+            for k, row in enumerate(values.tolist())
+        ]
         survivors = tools.selNSGA2(population, options.survivors)
         chosen = [individual.number for individual in survivors]
         front = len(tools.sortNondominated(survivors, len(survivors), first_front_only=True)[0])
-        self._survivors = self._rebuilt(source.some(chosen))
+        self._survivors = Rebuilder(self.network).all(self._survivors, source.some(chosen))
         self._record = {
-            "parent": source.rows,
-            "key": source.keys,
-            "sigma": source.sigmas,
+            **names_of(source),
             **outcome.record(),
             "objectives": values,
             "survivors": np.array(chosen, np.int32),
@@ -123,21 +126,12 @@ class Nsga2(Algorithm):
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
         return np.stack([table[column] for column in self._columns], axis=1)
 
-    def _individual(self, number: int, values: Sequence[float], finite: bool) -> Individual:
-        return Individual(number, -1, fitness=self._fitness(tuple(values) if finite else self._worst))
-
-    def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
-        return Rebuilder(self.network).all(self._survivors, source)
-
     def finalists(self, count: int) -> Finalists:
         """Return the first of the survivors, those of the highest returns before others."""
-        survivors = self._record.get("survivors")
-        if survivors is None:  # after a fork, before a generation is played
-            return Finalists(self._survivors[:count])
-        returns = self._record["return"][survivors]
-        order = np.argsort(-returns, kind="stable")[:count]
-        means = mean_returns(returns[order], self.options.episodes)
-        return Finalists(self._survivors[order], survivors[order].tolist(), means)
+        survivors = np.asarray(self._record.get("survivors", np.arange(len(self._survivors))))
+        returns = self._record["return"][survivors] if self._record else np.zeros(len(survivors))
+        order = np.argsort(-returns, kind="stable")[:count].tolist()
+        return finalists_of(self._survivors, order, self._record, survivors[order].tolist(), self.options.episodes)
 
     def state(self) -> Arrays:
         """Return the survivors."""
@@ -154,7 +148,8 @@ class Nsga2(Algorithm):
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""
-        self._survivors = self._rebuilt(self._candidates(number).some(record["survivors"].tolist()))
+        survivors = self._candidates(number).some(record["survivors"].tolist())
+        self._survivors = Rebuilder(self.network).all(self._survivors, survivors)
         return True
 
 

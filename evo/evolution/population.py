@@ -7,12 +7,24 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, draws, philox_each
-from evo.records import Episodes, Metrics, Result, Task, WeightSource, summed, unit_of, worst_of
+from evo.records import (
+    Arrays,
+    Episodes,
+    Finalists,
+    Metrics,
+    Result,
+    Task,
+    WeightSource,
+    mean_returns,
+    summed,
+    unit_of,
+    worst_of,
+)  # fmt: skip
 
 FITNESS_WORST = -(1 << 62)  # in thousandths; of floats, -inf
 LARGEST_POPULATION = 1 << 20
@@ -51,11 +63,6 @@ AliveSteps = Annotated[
 ]
 
 
-def candidates_of_task(flops: int) -> int:
-    """Return how many candidates one task holds: fewer of a larger network, by operations of a forward pass."""
-    return max(1, min(16, 500_000 // flops))
-
-
 class PopulationOptions(AlgorithmOptions):
     """Options of an algorithm that plays many networks per generation."""
 
@@ -63,28 +70,6 @@ class PopulationOptions(AlgorithmOptions):
     episodes: PerCandidate = 32
     alive_bonus: AliveBonus = 0.0
     alive_steps: AliveSteps = 100
-
-    @model_serializer(mode="wrap")
-    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is not used is no key of a run's identity, so that the hashes of other runs stay as they are.
-        in_identity = self.in_identity()
-        return {key: value for key, value in dump(self).items() if in_identity.get(key, True)}
-
-    def in_identity(self) -> dict[str, bool]:
-        """Return whether an option is part of a run's identity; one that is not named here is."""
-        return {}
-
-    def candidates(self) -> int:
-        """Return the size of the population."""
-        return self.population
-
-    def episodes_per_candidate(self) -> int:
-        """Return how many episodes each candidate plays in a generation."""
-        return self.episodes
-
-    def candidates_per_task(self, flops: int) -> int:
-        """Return how many candidates one task holds."""
-        return candidates_of_task(flops)
 
 
 def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence[str]) -> tuple[str, ...]:
@@ -246,6 +231,23 @@ def fitness_worst(fitness: NDArray[Any]) -> Any:
 def averaged(total: Any, count: int) -> Any:
     """Return a total over a count; whole numbers stay whole."""
     return total // count if isinstance(total, int) else total / count
+
+
+def names_of(source: WeightSource) -> dict[str, NDArray[Any]]:
+    """Return what a record keeps of the names of candidates: parent, key and sigma of each."""
+    return {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
+
+
+def finalists_of(
+    weights: NDArray[np.float32], rows: Sequence[int], record: Arrays, numbers: Sequence[int], episodes: int
+) -> Finalists:
+    """Return rows of weights [S, P] as finalists; `numbers` are those of their candidates in a record.
+
+    The record is empty after a fork, before a generation is played.
+    """
+    if "return" not in record:
+        return Finalists(weights[rows])
+    return Finalists(weights[rows], list(numbers), mean_returns(np.asarray(record["return"])[numbers], episodes))
 
 
 def spread(weights: NDArray[np.float32]) -> Metrics:

@@ -24,8 +24,8 @@ from evo.evolution.population import (
     Evaluated,
     PerCandidate,
     averaged,
-    candidates_of_task,
     fitness_worst,
+    names_of,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
@@ -60,14 +60,6 @@ class StrategyOptions(AlgorithmOptions):
     def candidates(self) -> int:
         """Return how many networks play in a generation: the candidates, and their distribution's mean."""
         return self.population + 1
-
-    def episodes_per_candidate(self) -> int:
-        """Return how many episodes each candidate plays in a generation."""
-        return self.episodes
-
-    def candidates_per_task(self, flops: int) -> int:
-        """Return how many candidates one task holds."""
-        return candidates_of_task(flops)
 
 
 class Distribution(Protocol):
@@ -118,8 +110,7 @@ class EvolutionStrategy(Algorithm):
         outcome = Evaluated(results)
         fitness = outcome.fitness(self.options)
         moved = self._update(source, fitness, number)
-        named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
-        self._record = {**named, **outcome.record(), "fitness": fitness}
+        self._record = {**names_of(source), **outcome.record(), "fitness": fitness}
         centre = outcome.returns[0].mean() / unit_of(outcome.returns) if outcome.finite[0] else float("nan")
         return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
 

@@ -112,9 +112,7 @@ def _returns(run: Run, record: Arrays) -> NDArray[np.float64]:
     summed = np.asarray(record["return"])
     if summed.ndim != 1 or summed.dtype.kind not in "if":
         return np.empty(0)
-    options = run.config.options
-    episodes = options.episodes_per_candidate() if options.candidates() > 1 else 1
-    return mean_returns(summed, episodes)
+    return mean_returns(summed, run.config.options.episodes_per_candidate())
 
 
 def _histogram(returns: Mapping[int, NDArray[np.float64]], what: str) -> Histogram:
