@@ -56,10 +56,6 @@ class SelfAdaptive(Distribution):
         sigmas = exp(self.log_sigma + self._spread * normal)  # sigma e^(tau N(0, 1))
         return around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))
 
-    def published(self) -> NDArray[np.float32]:
-        """Return the mean.  # [1, P]"""
-        return self.mean[np.newaxis].astype(np.float32)
-
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
         if all_tie(fitness):

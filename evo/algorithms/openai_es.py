@@ -64,10 +64,6 @@ class Gaussian(Distribution):
         sigma = annealed(options.sigma, options.sigma_final, options.sigma_generations, number)
         return around_mean(seed, number, np.full(options.population, sigma, np.float32), antithetic=True)
 
-    def published(self) -> NDArray[np.float32]:
-        """Return the mean.  # [1, P]"""
-        return self.mean[np.newaxis].astype(np.float32)
-
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the gradient of the expected rank (Salimans et al., eq. 1 and algorithm 2)."""
         options, sigma = self.options, float(source.sigmas[0])

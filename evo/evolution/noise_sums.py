@@ -23,7 +23,7 @@ _DIGITS = Context(prec=30)  # of correctly rounded logarithms: the same on every
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _add(keys, factors, total):  # type: ignore[no-untyped-def]
+def _add(keys, factors, square_factors, total, squares):  # type: ignore[no-untyped-def]
     z = np.empty(CHUNK, np.float32)
     for start in range(0, total.shape[0], CHUNK):
         part = total[start : start + CHUNK]
@@ -31,19 +31,11 @@ def _add(keys, factors, total):  # type: ignore[no-untyped-def]
             noise_from(keys[k], start // 4, z[: part.shape[0]])
             for i in range(part.shape[0]):
                 part[i] += factors[k] * np.float64(z[i])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _add_squares(keys, factors, square_factors, total, squares):  # type: ignore[no-untyped-def]
-    z = np.empty(CHUNK, np.float32)
-    for start in range(0, total.shape[0], CHUNK):
-        part, other = total[start : start + CHUNK], squares[start : start + CHUNK]
-        for k in range(keys.shape[0]):
-            noise_from(keys[k], start // 4, z[: part.shape[0]])
-            for i in range(part.shape[0]):
-                value = np.float64(z[i])
-                part[i] += factors[k] * value
-                other[i] += square_factors[k] * (value * value)
+            if squares is not None:  # None by its type: Numba prunes the branch
+                other = squares[start : start + CHUNK]
+                for i in range(part.shape[0]):
+                    value = np.float64(z[i])
+                    other[i] += square_factors[k] * (value * value)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -63,7 +55,7 @@ def _fill(x, out):  # type: ignore[no-untyped-def]
 def noise_sum(keys: NDArray[np.uint64], factors: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Return the sum over k of factors[k] z[k], z[k] being the noise of a key.  # [K], [K] -> [size]"""
     total = np.zeros(size)
-    _add(keys, np.ascontiguousarray(factors, np.float64), total)
+    _add(keys, np.ascontiguousarray(factors, np.float64), None, total, None)
     return total
 
 
@@ -73,7 +65,7 @@ def noise_sums(
     """Return the sums over k of factors[k] z[k] and of square_factors[k] z[k]^2.  # [K] each -> [size] each"""
     total, squares = np.zeros(size), np.zeros(size)
     factors, square_factors = (np.ascontiguousarray(array, np.float64) for array in (factors, square_factors))
-    _add_squares(keys, factors, square_factors, total, squares)
+    _add(keys, factors, square_factors, total, squares)
     return total, squares
 
 

@@ -75,6 +75,7 @@ class Distribution(Protocol):
 
     def published(self) -> NDArray[np.float32]:
         """Return the rows that the candidates of this generation are made of; row 0 is the mean.  # [S, P]"""
+        return self.mean[np.newaxis].astype(np.float32)
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Move by the fitness of a generation's candidates, without the mean; return metrics.  # fitness [N]"""

@@ -48,14 +48,9 @@ def noise_from(key, first, out):  # type: ignore[no-untyped-def]
         out[4 * block + 1] = _normal(w1)
         out[4 * block + 2] = _normal(w2)
         out[4 * block + 3] = _normal(w3)
-    if size % 4:
-        block = size // 4
-        w0, w1, w2, w3 = philox(key, np.uint64(first + block), zero, purpose, zero)
-        out[4 * block] = _normal(w0)
-        if size % 4 > 1:
-            out[4 * block + 1] = _normal(w1)
-        if size % 4 > 2:
-            out[4 * block + 2] = _normal(w2)
+    words = philox(key, np.uint64(first + size // 4), zero, purpose, zero)
+    for k in range(size % 4):
+        out[size - size % 4 + k] = _normal(words[k])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -80,12 +75,11 @@ def _mutate_scaled(parent, sigma, scale, out):  # type: ignore[no-untyped-def]
 def _cross_uniform(parent, mate, key, out):  # type: ignore[no-untyped-def]
     """Uniform crossover: weight i comes from the mate where bit i % 128 of Philox block i // 128 is set."""
     zero, purpose = np.uint64(0), np.uint64(CROSSOVER)
-    w0 = w1 = w2 = w3 = zero
+    words = zero, zero, zero, zero
     for i in range(out.shape[0]):
         if i % 128 == 0:
-            w0, w1, w2, w3 = philox(key, np.uint64(i // 128), zero, purpose, zero)
-        word = i % 128 // 32
-        bits = w0 if word == 0 else (w1 if word == 1 else (w2 if word == 2 else w3))
+            words = philox(key, np.uint64(i // 128), zero, purpose, zero)
+        bits = words[i % 128 // 32]
         out[i] = mate[i] if (bits >> np.uint64(i % 32)) & ONE else parent[i]
 
 

@@ -19,9 +19,6 @@ class Hill(Distribution):
     def candidates(self, seed, number):
         return around_mean(seed, number, np.full(self.options.population, self.options.sigma, np.float32))
 
-    def published(self):
-        return self.mean[np.newaxis].astype(np.float32)
-
     def update(self, source, fitness, number):
         best = int(np.argmax(fitness))
         self.mean = self.mean + noise_sum(source.keys[best : best + 1], source.sigmas[best : best + 1], len(self.mean))
