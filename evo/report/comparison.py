@@ -12,7 +12,6 @@ from evo.comparison.formats import PAIRS, REACHED, Grid, grids, sentence
 from evo.comparison.methods import TOO_FEW, UNDECIDED, ahead
 from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.errors import counted
-from evo.files.durable import replace_file, resources
 from evo.numbers import interval, number
 from evo.report import html
 from evo.report.charts import rounded
@@ -24,10 +23,7 @@ PLAYERS = ("player that needs no learning", "mean score", "95 %", "episodes")
 
 def write_comparison_page(comparison: Comparison, path: Path) -> Path:
     """Write the page, whole or not at all; ResourceError where that fails."""
-    data = comparison_page(comparison)
-    with resources("write", path):
-        replace_file(path, data, durable=False)
-    return path
+    return html.write_page(comparison_page(comparison), path)
 
 
 def comparison_page(comparison: Comparison) -> bytes:

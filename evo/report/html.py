@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import ConfigurationError, printable
-from evo.files.durable import resources
+from evo.files.durable import replace_file, resources
 from evo.pages.champion import digest, inert
 
 LONGEST = 24  # characters of a name that stays in one line
@@ -108,6 +108,13 @@ def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Seque
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+
+
+def write_page(page: bytes, path: Path) -> Path:
+    """Write a page, whole or not at all."""
+    with resources("write", path):
+        replace_file(path, page, durable=False)
+    return path
 
 
 def refuse_foreign(path: Path) -> None:

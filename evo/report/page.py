@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from evo.comparison.formats import sentence
 from evo.diagnosis.examination import Diagnosis, diagnosis
 from evo.errors import ConfigurationError, EvoError, first_line, notice, printable_lines
-from evo.files.durable import destination, replace_file, resources
+from evo.files.durable import destination
 from evo.files.layout import distinguished
 from evo.numbers import duration
 from evo.report import meanings, records, tables
 from evo.report.charts import Charts
-from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page
+from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page, write_page
 from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
@@ -55,9 +55,10 @@ class Page:
 
     def __init__(self, reported: Sequence[Reported]) -> None:
         self.reported, self.runs = reported, [one.run for one in reported]
-        self.several = len(reported) > 1
+        self.several, self.drawn = len(reported) > 1, Drawn()
         self.charts = Charts(self.runs)
-        self.drawn = Drawn()
+        first = reported[0].baselines  # shown where all runs have the same
+        self.baselines = first if all(one.baselines == first for one in reported) else {}
 
     def html(self) -> bytes:
         """Return the whole file."""
@@ -67,70 +68,58 @@ class Page:
         return whole_page(f"Report of {title}", body, data, SCRIPTS)
 
     def _sections(self) -> Iterator[Markup]:
+        alone, first = not self.several, self.reported[0]
         yield self._header()
         yield self._scores()
-        if not self.several:
-            yield self._diagnosis()
+        if alone:
+            yield self._diagnosis(first.diagnosis)
         yield self._replays()
-        if not self.several:
-            yield self._tree(self.runs[0])
-            yield archive_section(self.runs[0])
-            yield self._population(self.reported[0].ancestry)
+        if alone:
+            yield self._tree(first.run)
+            yield archive_section(first.run)
+            yield self._population(first.ancestry)
         yield self._time()
         yield self._others()
         yield section("Configuration", tables.configuration(self.runs))
         facts = [tables.provenance(run) for run in self.runs]
         named = [details(run.name, fact) for run, fact in zip(self.runs, facts, strict=True)]
-        yield section("Provenance", *(named if self.several else facts))
+        yield section("Provenance", *(facts if alone else named))
 
     def _header(self) -> Markup:
         if self.several:
-            title, sentences = f"{len(self.runs)} runs", verdict_of_several(self.runs)
+            title, (first, *rest) = f"{len(self.runs)} runs", verdict_of_several(self.runs)
         else:
-            title, sentences = self.runs[0].name, verdict(self.runs[0], self.reported[0].baselines)
+            title, (first, *rest) = self.runs[0].name, verdict(self.runs[0], self.baselines)
         notes = [
             element("li", f"{one.run.name}: " if self.several else "", note)
             for one in self.reported
             for note in [*one.run.notes, *one.ancestry.notes]
         ]
-        first, *rest = sentences
-        others = [element("p", line) for line in rest]
-        listed = [element("ul", *notes, class_="notes")] if notes else []
-        return element("header", element("h1", title), element("p", first, class_="verdict"), *others, *listed)
+        others = [element("p", line) for line in rest] + ([element("ul", *notes, class_="notes")] if notes else [])
+        return element("header", element("h1", title), element("p", first, class_="verdict"), *others)
 
     def _scores(self) -> Markup:
-        baselines = self._shared_baselines()
-        test, returns = self.charts.scores(baselines), self.charts.returns()
+        test, returns = self.charts.scores(self.baselines), self.charts.returns()
         switch = element("fieldset", element("legend", "Over"), id="axis", class_="switch") if test or returns else ""
-        drawn = "validation (solid) and training (dashed)"
+        drawn, first = "validation (solid) and training (dashed)", self.reported[0]
         if not self.several:
             drawn = "the sum of rewards: validation chooses the champion; mean and best are of training"
-        first = self.reported[0]
         return section(
             "Scores",
             switch,
             self.drawn.figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
-            tables.scores(self.runs, baselines),
-            tables.about_scores(self.runs, baselines),
+            tables.scores(self.runs, self.baselines),
             self.drawn.figure(returns, "Return", drawn),
             "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
         )
 
-    def _diagnosis(self) -> Markup:
-        """Return what `evo doctor` says of the run."""
-        found = self.reported[0].diagnosis
+    def _diagnosis(self, found: Diagnosis) -> Markup:
         signs = [element("li", element("b", sign), f": {means}") for sign, means in meanings.of_signs(found.looked_at)]
         explained = details("What was looked at", element("ul", *signs)) if signs else ""
         if not found.findings:
             return section("Diagnosis", *(element("p", sentence(line)) for line in found.lines()), explained)
         named = [element("li", element("b", one.wrong), f" {one.evidence} {one.change}") for one in found.findings]
-        last = quiet(found.conclusion)
-        return section("Diagnosis", element("ul", *named), last, explained)
-
-    def _shared_baselines(self) -> Mapping[str, Baseline]:
-        """Return the baselines where all runs have the same."""
-        first = self.reported[0].baselines
-        return first if all(one.baselines == first for one in self.reported) else {}
+        return section("Diagnosis", element("ul", *named), quiet(found.conclusion), explained)
 
     def _replays(self) -> Markup:
         notes = list(dict.fromkeys(one.replays.note for one in self.reported if one.replays.note))
@@ -173,71 +162,75 @@ class Page:
         if not ancestry.lineage and ancestry.histogram is None:
             return Markup("")
         of_candidates = ancestry.histogram is not None and ancestry.histogram.what == "candidates"
+        returns = f"Returns of all {'candidates' if of_candidates else 'training episodes'}"
+        about = "its ancestors; a dot: a new network"
         return section(
             "Population" if of_candidates else "Training episodes",
-            self.drawn.figure(
-                records.heat(ancestry),
-                f"Returns of all {'candidates' if of_candidates else 'training episodes'}",
-                "a stronger colour: more of them",
-            ),
-            self.drawn.figure(
-                records.lineage(ancestry), "Lineage of the champion", "its ancestors; a dot: a new network"
-            ),
+            self.drawn.figure(records.heat(ancestry), returns, "a stronger colour: more of them"),
+            self.drawn.figure(records.lineage(ancestry), "Lineage of the champion", about),
             tables.ancestors(ancestry),
         )
 
     def _time(self) -> Markup:
         if not any(run.metrics for run in self.runs):
             return Markup("")
-        lost = [tables.lost_workers(run) for run in self.runs]
         chart, about = self.charts.time(), "seconds per generation"
         if chart is not None and chart["longest"] > chart["top"]:
             about += f"; the longest, of {duration(chart['longest'])}, does not fit"
         drawn = self.drawn.figure(chart, "Where the time went", about)
+        lost = map(tables.lost_workers, self.runs)
         return section("Time", drawn, tables.times(self.runs), quiet(meanings.TIMES), *lost)
 
     def _others(self) -> Markup:
         small = [self.drawn.figure(chart, name, meanings.of_metric(name)) for name, chart in self.charts.others()]
-        still = [_explained(f"{name} {value:g}", meanings.of_metric(name)) for name, value in self.charts.constant()]
+        still = []
+        for name, value in self.charts.constant():
+            means = meanings.of_metric(name)
+            still.append(f"{name} {value:g} ({means})" if means else f"{name} {value:g}")
         if not small and not still:
             return Markup("")
         constant = quiet("Constant: ", ", ".join(still), ".") if still else ""
         return section("All other metrics", element("div", *small, class_="grid"), constant)
 
 
-def _explained(text: str, means: str) -> str:
-    return f"{text} ({means})" if means else text
-
-
-def write_report(*run_dirs: str | Path, output: str | Path | None = None) -> Path:
+def write_report(
+    *run_dirs: str | Path, output: str | Path | None = None, progress: Callable[[str], object] | None = None
+) -> Path:
     """Write one page about these runs, and return its path: that of `output`, or report.html in the only run directory.
 
-    ConfigurationError: several runs without `output`, a run is named twice, or no file can be written there.
-    DataError: one is no run.
+    `progress` gets a line before each of several runs is read. ConfigurationError: several runs without `output`, a run
+    is named twice, or no file can be written there. DataError: one is no run.
     """
     directories = [Path(directory) for directory in run_dirs]
     real = [directory.resolve() for directory in directories]
     if twice := [directory for place, directory in enumerate(directories) if real[place] in real[:place]]:
         raise ConfigurationError(f"{twice[0]}: is named twice; leave one out")
-    path = _place(directories, output)
-    names = distinguished(real)
-    runs = [Run(one, name=name) for one, name in zip(directories, names, strict=True)]
-    return write_page(Page([reported(run) for run in runs]).html(), path)
+    several = len(directories) != 1
+    if several and output is None:
+        raise ConfigurationError("--output: name the file, as there are several runs")
+    path = directories[0] / NAME if output is None else destination("--output", output, ENDINGS)
+    found, known = list[Reported](), dict[object, Mapping[str, Baseline]]()
+    for directory, name in zip(directories, distinguished(real), strict=True):
+        if progress is not None and several:
+            progress(f"reading run {len(found) + 1} of {len(directories)}: {name}")
+        found.append(reported(Run(directory, name=name), known, alone=not several))
+    return write_page(Page(found).html(), path)
 
 
-def _place(directories: Sequence[Path], output: str | Path | None) -> Path:
-    """Return where the page goes; ConfigurationError where it cannot."""
-    if output is None:
-        if len(directories) != 1:
-            raise ConfigurationError("--output: name the file, as there are several runs")
-        return directories[0] / NAME
-    return destination("--output", output, ENDINGS)
+def reported(run: Run, known: dict[object, Mapping[str, Baseline]] | None = None, *, alone: bool = True) -> Reported:
+    """Return what a page says of a run, measured in this process; DataError where it is none.
 
-
-def reported(run: Run) -> Reported:
-    """Return what a page says of a run, measured in this process; DataError where it is none."""
+    `known` keeps the baselines of equal tests. Of a run that is not `alone` on the page, only the champion plays, and
+    no record is read.
+    """
     _ = run.notes  # of all that is read
-    return Reported(run, _replays(replays_of, run), ancestry_of(run), _baselines(run))
+    score = run.score
+    test = None if score is None else (run.config.environment.model_dump_json(), score.episodes, score.block)
+    known = {} if known is None else known
+    if score is not None and test not in known:
+        known[test] = baselines(run.environment, score.episodes, score.block, BASELINE_SECONDS)
+    shown = _replays(lambda run: replays_of(run, alone=alone), run)
+    return Reported(run, shown, ancestry_of(run) if alone else Ancestry(), known.get(test, {}))
 
 
 def _replays(find: Callable[[Run], Replays], run: Run) -> Replays:
@@ -276,20 +269,5 @@ def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> t
 
 
 def _no_report(error: Exception) -> None:
-    what = (
-        first_line(error) if isinstance(error, EvoError | OSError) else f"{type(error).__name__}: {first_line(error)}"
-    )
-    notice(f"no report was written ({what}); the run is complete")
-
-
-def _baselines(run: Run) -> Mapping[str, Baseline]:
-    if run.score is None:
-        return {}
-    return baselines(run.environment, run.score.episodes, run.score.block, BASELINE_SECONDS)
-
-
-def write_page(page: bytes, path: Path) -> Path:
-    """Write a page, whole or not at all."""
-    with resources("write", path):
-        replace_file(path, page, durable=False)
-    return path
+    kind = "" if isinstance(error, EvoError | OSError) else f"{type(error).__name__}: "
+    notice(f"no report was written ({kind}{first_line(error)}); the run is complete")

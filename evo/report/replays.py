@@ -53,21 +53,23 @@ class Replays:
     note: str = ""  # why there is nothing to see
 
 
-def replays_of(run: Run) -> Replays:
-    """Play in this process; nothing where the networks of the run cannot be played here in a moment."""
+def replays_of(run: Run, *, alone: bool = True) -> Replays:
+    """Play in this process, the champion only if not `alone`; nothing where that would take more than a moment."""
     if run.config.policy.player == "tensorflow":
         return Replays(note="TensorFlow plays this run, so its report shows an episode only where the run has made it.")
     with playing(Run(run.directory, flags={"backend": "serial"}).config) as (evaluator, published):
-        return play(run, evaluator, published.publish)
+        return play(run, evaluator, published.publish, alone=alone)
 
 
-def play(run: Run, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str]) -> Replays:
+def play(
+    run: Run, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str], *, alone: bool = True
+) -> Replays:
     """Play the first test episodes, and return the one of the champion's median score with all networks in it."""
     if run.champion_file is None or not run.environment.visible:
         return Replays(
             note="There is no champion yet." if run.champion_file is None else "This environment draws no pictures."
         )
-    networks = [("Champion", run.champion_file.weights), *_others(run)]
+    networks = [("Champion", run.champion_file.weights), *(_others(run) if alone else ())]
     published = publish(np.stack([weights for _, weights in networks]))
     block = (run.score.block if run.score else run.config.test.block) * BLOCK
     episodes = min(TYPICAL_OF, run.config.test.episodes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 from evo.config.experiment import Experiment
 from evo.config.toml import section_text, value_text
@@ -16,7 +17,6 @@ from evo.report.charts import TIMES
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
 from evo.report.replays import Replays
-from evo.store.champion import Score
 from evo.store.run import Run
 from evo.training.testing import Baseline
 
@@ -26,30 +26,26 @@ END = "END_OF_EXPERIMENT"
 
 
 def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
-    """Return the test scores of champions and of players that need no learning."""
+    """Return the test scores of champions and of players that need no learning, and what the interval says."""
     heads = ["player", "mean score", "95 % interval", "episodes", "median", "best", "won", "mean steps"]
-    tested = [(run.name, run.score) for run in runs if run.score is not None]
-    rows = [_score("champion" if len(runs) == 1 else name, score) for name, score in tested]
+    rows: list[list[object]] = []
+    for run, score in ((run, run.score) for run in runs):
+        if score is not None:
+            won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
+            played = [f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}", won, number(score.mean_length)]
+            who = element("b", "champion" if len(runs) == 1 else run.name)
+            rows.append([who, number(score.mean), interval(score.ci95), *played])
+    if not rows:
+        return Markup("")
     for name, other in baselines.items():
         rows.append([name, number(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
-    return table(heads, rows, range(1, 8)) if tested else Markup("")
-
-
-def about_scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
-    """Return what the interval says, and who the other players are."""
-    if all(run.score is None or run.score.episodes < 2 for run in runs):
-        return Markup("")
     text = (
         "The 95 % interval says where a player's mean score would lie if it played all test episodes that there could "
         "be: of a hundred such intervals, about 95 or more hold that mean. It says nothing about other seeds."
     )
-    return quiet(text, " The other players need no learning." if baselines else "")
-
-
-def _score(name: str, score: Score) -> list[object]:
-    won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
-    known = [number(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
-    return [element("b", name), *known, won, number(score.mean_length)]
+    known = any(run.score is not None and run.score.episodes > 1 for run in runs)
+    about = quiet(text, " The other players need no learning." if baselines else "")
+    return joined([table(heads, rows, range(1, 8)), *([about] if known else [])])
 
 
 def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
@@ -135,11 +131,14 @@ def lost_workers(run: Run) -> Markup:
 
 def configuration(runs: Sequence[Run]) -> Markup:
     """Return every option that is not the default in one of the runs."""
-    found = [{one.name: one for one in differences(run.config)} for run in runs]
-    defaults = {name: one.default for each in found for name, one in each.items()}
+    defaults, found = dict[str, str](), list[dict[str, str]]()
+    for run in runs:
+        changed = list(differences(run.config))
+        defaults |= {name: default for name, _, default in changed}
+        found.append({name: value for name, value, _ in changed})
     rows = []
     for name, default in defaults.items():
-        values = [each[name].value if name in each else default for each in found]
+        values = [each.get(name, default) for each in found]
         kind = "b" if len(set(values)) > 1 else "code"
         rows.append([element("code", name), *(element(kind, value) for value in values), element("code", default)])
     heads = ["option", *(["value"] if len(runs) == 1 else [run.name for run in runs]), "default"]
@@ -172,22 +171,14 @@ def provenance(run: Run) -> Markup:
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])
 
 
-class Difference(NamedTuple):
-    """An option that is not the default."""
-
-    name: str  # as in ga.sigma
-    value: str
-    default: str
-
-
-def differences(experiment: Experiment) -> Iterator[Difference]:
-    """Yield every option that is not the default, in the order of an experiment file."""
+def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and default of every option that is not the default, in the order of an experiment file."""
     for name, section in _sections(experiment).items():
         for key, value in _changed(section).items():
             info = type(section).model_fields[key]
-            default = "" if info.is_required() else _dumped(info.get_default(call_default_factory=True))
+            default = None if info.is_required() else _dumped(info.get_default(call_default_factory=True))
             shown = START if (name, key) == ("run", "init_from") else value
-            yield Difference(f"{name}.{key}", value_text(shown), "" if default is None else value_text(default))
+            yield f"{name}.{key}", value_text(shown), "" if default is None else value_text(default)
 
 
 def _sections(experiment: Experiment) -> dict[str, Section]:
@@ -199,10 +190,10 @@ def _sections(experiment: Experiment) -> dict[str, Section]:
 
 def _changed(section: Section) -> dict[str, Any]:
     """Return the options of a section that are not the default."""
-    fields = type(section).model_fields
+    fields, values = type(section).model_fields, section.model_dump(exclude_none=True)
     return {
         key: value
-        for key, value in section.model_dump(exclude_none=True).items()
+        for key, value in values.items()
         if fields[key].is_required() or value != _dumped(fields[key].get_default(call_default_factory=True))
     }
 
@@ -214,11 +205,10 @@ def _dumped(value: Any) -> Any:
 def experiment_text(experiment: Experiment) -> str:
     """Return the shortest experiment file that is known to load as the same experiment."""
     sections: dict[str, Any] = {name: _changed(section) for name, section in _sections(experiment).items()}
-    whole = experiment.to_toml(counting=True)
-    try:
-        if Experiment.build(**sections).to_toml(counting=True) != whole:
-            return whole
-    except (EvoError, TypeError):
+    whole, again = experiment.to_toml(counting=True), ""
+    with suppress(EvoError, TypeError):
+        again = Experiment.build(**sections).to_toml(counting=True)
+    if again != whole:
         return whole
     if "init_from" in sections["run"]:
         sections["run"]["init_from"] = START

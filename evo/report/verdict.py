@@ -47,7 +47,9 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         sentences.append(
             f"{best[0]} scores highest, {number(best[1].mean)}, and {worst[0]} lowest, {number(worst[1].mean)}."
         )
-        if _differ_in_seed_alone(runs) and len(scores) > 1:
+        others = [{**run.store.identity, "seed": 0} for run in runs]
+        seeds = {run.config.run.seed for run in runs}
+        if len(scores) > 1 and len(seeds) == len(runs) and all(other == others[0] for other in others):
             spread = statistics.stdev(scores)
             sentences.append(
                 f"They differ in their seed alone: the mean of their scores is {number(statistics.fmean(scores))}, "
@@ -57,12 +59,6 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         if len(blocks) > 1:
             sentences.append("They were not tested on the same episodes.")
     return sentences
-
-
-def _differ_in_seed_alone(runs: Sequence[Run]) -> bool:
-    others = [{**run.store.identity, "seed": 0} for run in runs]
-    seeds = {run.config.run.seed for run in runs}
-    return len(seeds) == len(runs) and all(other == others[0] for other in others)
 
 
 def trained(run: Run) -> str:
@@ -75,14 +71,15 @@ def trained(run: Run) -> str:
     if not done:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent
-    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{validating(run)}, {duration(spent.seconds)}"
-    return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
-
-
-def validating(run: Run) -> str:
-    """Say how many of the frames validation took, where that is known."""
-    frames = sum(row.get("frames_validating", 0.0) for row in run.metrics)
-    return f" of which validation took {frames:,.0f}" if frames else ""
+    validating = sum(row.get("frames_validating", 0.0) for row in run.metrics)
+    of_which = f" of which validation took {validating:,.0f}" if validating else ""
+    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{of_which}, {duration(spent.seconds)}"
+    asked, stopped, end = experiment.generations, run.fact("stopped", str), ""
+    if stopped and run.fact("generations") == done:
+        end = f"; it ended early, for {stopped}"
+    elif done < asked:
+        end = f"; {asked:,} generations were asked for, so it was stopped or still goes on"
+    return f"{what} ({length}, seed {experiment.run.seed}){end}."
 
 
 def method_named(algorithm: str) -> str:
@@ -95,14 +92,6 @@ def short_name(description: str) -> str:
     """Return the name before the first punctuation of a description; empty where no short one stands there."""
     name = re.split(r"[:;,.](?: |$)| \(", description)[0]
     return name if len(name) <= LONGEST else ""
-
-
-def _ended(run: Run) -> str:
-    done, asked = run.store.next_generation, run.config.generations
-    stopped = run.fact("stopped", str)
-    if stopped and run.fact("generations") == done:
-        return f"; it ended early, for {stopped}"
-    return "" if done >= asked else f"; {asked:,} generations were asked for, so it was stopped or still goes on"
 
 
 def scored(run: Run) -> str:

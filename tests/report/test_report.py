@@ -25,6 +25,7 @@ from evo.plugins import registry
 from evo.report import meanings, replays, tables
 from evo.report import page as report_page
 from evo.report.charts import rising
+from evo.report.html import write_page
 from evo.report.records import ancestry_of
 from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
@@ -65,7 +66,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 def page_of(*runs: Path, output: Path | None = None) -> Page:
     """Write a report in this process alone, and read it."""
     made = report_page.Page([report_page.reported(Run(run, trusted=True)) for run in runs])
-    return Page(report_page.write_page(made.html(), output or runs[0] / "report.html"))
+    return Page(write_page(made.html(), output or runs[0] / "report.html"))
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
@@ -244,7 +245,7 @@ def test_a_file_of_differences_loads_as_the_same_experiment() -> None:
         "ga": {"sigma": 0.3},
     }
     experiment = evo.Experiment.build(**sections)
-    found = {one.name: (one.value, one.default) for one in tables.differences(experiment)}
+    found = {name: (value, default) for name, value, default in tables.differences(experiment)}
     assert found["ga.sigma"] == ("0.3", "0.1")
     assert found["run.seed"] == ("3", "1")
     assert "death = -0.5" in found["environment.rewards"][0]
@@ -300,6 +301,20 @@ def test_several_runs_are_overlaid_whatever_their_names_are(
     assert [replay["label"] for replay in page.data["replays"]] == ["run", HOSTILE]
     means = [summary["champion"]["test"]["mean"] for summary in (made[1], other[1])]
     assert f"They differ in their seed alone: the mean of their scores is {sum(means) / 2:.2f}, " in page.text
+
+
+def test_each_of_several_runs_is_announced_and_equal_tests_have_baselines_that_play_once(
+    run: Path, other: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, played = list[str](), list[int]()
+    play = report_page.baselines
+    monkeypatch.setattr(report_page, "baselines", lambda *words: played.append(1) or play(*words))
+    evo.write_report(run, other[0], output=tmp_path / "both.html", progress=lines.append)
+    assert lines == ["reading run 1 of 2: run", f"reading run 2 of 2: {HOSTILE}"]
+    assert len(played) == 1
+    assert "a greedy player" not in Page(tmp_path / "both.html").text
+    evo.write_report(run, progress=lines.append)
+    assert len(lines) == 2
 
 
 def test_runs_of_one_name_are_told_apart_by_the_shortest_path(

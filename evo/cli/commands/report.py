@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -20,12 +21,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Write the page, and say where it is."""
+    from evo.cli.terminal.display import show_in_place
     from evo.report.page import write_report
     from evo.store.metrics import one_line
 
     registry.load(arguments.plugin)
     output = None if arguments.output is None else Path(arguments.output)
-    path = write_report(*arguments.run_dir, output=output)
+    live = show_in_place(sys.stderr)
+    path = write_report(*arguments.run_dir, output=output, progress=live)
+    if live and len(arguments.run_dir) > 1:
+        live("")
     if arguments.json:
         print(one_line({"report": str(path)}))
     else:

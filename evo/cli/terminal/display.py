@@ -110,16 +110,16 @@ def print_line(text: str) -> None:
     print(("\r\x1b[K" if is_live(sys.stdout) else "") + printable_lines(text), flush=True)
 
 
-def show_in_place() -> Callable[[str], None] | None:
-    """Return a function that shows a line in place of the last one; None where the output is no terminal."""
-    if not is_live(sys.stdout):
+def show_in_place(stream: TextIO | None = None) -> Callable[[str], None] | None:
+    """Return a function that shows a line in place of the last one; None where `stream` (stdout) is no terminal."""
+    if not is_live(stream or sys.stdout):
         return None
 
     def show(text: str) -> None:
         if not in_foreground(sys.stdout):
             return
         width = shutil.get_terminal_size().columns - 1
-        print(f"\r\x1b[K{printable_lines(text)[:width]}", end="", flush=True)
+        print(f"\r\x1b[K{printable_lines(text)[:width]}", end="", file=stream, flush=True)
 
     return show
 
