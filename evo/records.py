@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from evo.errors import PoisonError
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
-Number = TypeVar("Number", int, float)
 
 # The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
 NOT_DETERMINISTIC = "environment-not-deterministic"
@@ -279,34 +278,24 @@ class Effort:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has spent; None where it was begun by a version that did not count that."""
+    """What a run has spent."""
 
     frames: int = 0
     seconds: float = 0.0
-    forward_passes: int | None = 0  # of networks, in playing and in learning
-    multiply_adds: int | None = 0  # of these, and of backward passes, two forward passes each
-    cpu_seconds: float | None = 0.0  # of processor time, of the master and of workers
+    forward_passes: int = 0  # of networks, in playing and in learning
+    multiply_adds: int = 0  # of these, and of backward passes, two forward passes each
+    cpu_seconds: float = 0.0  # of processor time, of the master and of workers
 
     @classmethod
     def of(cls, metrics: Mapping[str, float]) -> Spent:
         """Return what the metrics of a generation say; 0 where they say nothing."""
-        passes, multiply_adds = int(metrics.get("forward_passes", 0)), int(metrics.get("multiply_adds", 0))
-        seconds, cpu_seconds = (round(float(metrics.get(name, 0.0)), 6) for name in ("seconds", "cpu_seconds"))
-        return cls(int(metrics.get("frames", 0)), seconds, passes, multiply_adds, cpu_seconds)
+        frames, passes, products = (int(metrics.get(n, 0)) for n in ("frames", "forward_passes", "multiply_adds"))
+        seconds, cpu_seconds = (round(float(metrics.get(n, 0.0)), 6) for n in ("seconds", "cpu_seconds"))
+        return cls(frames, seconds, passes, products, cpu_seconds)
 
     def plus(self, more: Spent) -> Spent:
-        """Return the sum; what is None in one of them is None."""
-        return Spent(
-            self.frames + more.frames,
-            self.seconds + more.seconds,
-            _sum(self.forward_passes, more.forward_passes),
-            _sum(self.multiply_adds, more.multiply_adds),
-            _sum(self.cpu_seconds, more.cpu_seconds),
-        )
-
-
-def _sum(one: Number | None, other: Number | None) -> Number | None:
-    return None if one is None or other is None else one + other
+        """Return the sum."""
+        return Spent(*(one + other for one, other in zip(astuple(self), astuple(more), strict=True)))
 
 
 NOTHING = Spent()

@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from evo.errors import DataError
 from evo.options import Section
 from evo.records import Spent
 
@@ -46,15 +45,10 @@ class Budget(Section):
         return {name: limit for name, limit in self.model_dump(include=set(SPENT)).items() if limit}
 
     def reached(self, spent: Spent, fitness: float | None) -> str:
-        """Return a message that says which limit is reached; empty if none is. `fitness` is None without a champion.
-
-        DataError: a limit cannot be checked, since a version began the run that did not count that amount.
-        """
+        """Return a message that says which limit is reached; empty if none is. `fitness` is None without a champion."""
         amounts = asdict(spent)
         for name, limit in self.limits().items():
             amount = amounts[name]
-            if amount is None:
-                raise DataError(f"run.budget: {name} cannot be checked: a version that did not count it began this run")
             if amount >= limit:
                 return f"the budget of {amount_text(name, limit)} is spent; {SPENT[name][1].format(amount)}{ROUNDED}"
         if self.validation is not None and fitness is not None and fitness >= self.validation:

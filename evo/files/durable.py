@@ -60,10 +60,13 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
 
 
 def sync_directory(path: Path) -> None:
-    """Make creations, renames and removals in a directory durable."""
+    """Make creations, renames and removals in a directory durable, where its file system can do that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
     finally:
         os.close(descriptor)
 

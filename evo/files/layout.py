@@ -14,7 +14,7 @@ CHAMPION, READABLE = "champion.h5", "champion.json"
 START = "start.h5"  # a copy of the champion that `run.init_from` names
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 FINGERPRINT, LEARNING_FINGERPRINT = "fingerprint", "fingerprint.learning"  # of playing; of the master's updates
-LARGEST_MANIFEST = LARGEST_CHAMPION = 1 << 31  # bytes
+LARGEST_CHAMPION = 1 << 31  # bytes
 LARGEST_CONFIG, LARGEST_FINGERPRINT = 1 << 22, 1 << 16
 
 

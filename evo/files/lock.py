@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -9,10 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from evo.errors import LockedError
+from evo.errors import LockedError, notice
 from evo.files.durable import resources
 
 LOCK = "lock"
+WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # from file systems that do not support them
+NO_LOCKS = (
+    "this file system has no locks, so nothing but the process id in the lock file keeps a second process of this "
+    "machine out of the directory: use a local disk, or have locks enabled (on Lustre: mount with -o flock)"
+)
 OF_SEVERAL = ".lock"  # of a folder of runs, where `FOLDER/*` names the runs alone
 
 
@@ -20,19 +26,17 @@ def acquire(directory: Path, name: str = LOCK) -> int:
     """Lock the directory and return the descriptor that holds the lock.
 
     Raises LockedError, naming the process that holds it. HDF5's own file locks, which many network file systems do not
-    support, are not used.
+    support, are not used. Where there are no locks at all, the process id in the file keeps others out.
     """
     path = directory / name
     with resources("lock", directory):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         with resources("lock", directory):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = _holder(descriptor)
-                name = f"process {holder}" if holder else "another process"
-                raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
+            if not hold(descriptor, directory):
+                if (holder := _holder(descriptor, 1)) not in (0, os.getpid()):
+                    raise LockedError(f"{directory} is in use by process {holder}; if that is no run, delete {path}")
+                notice(NO_LOCKS)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BaseException:
@@ -41,38 +45,67 @@ def acquire(directory: Path, name: str = LOCK) -> int:
     return descriptor
 
 
-def _holder(descriptor: int) -> int:
+def hold(descriptor: int, directory: Path) -> bool:
+    """Lock an open file of the directory; return whether its file system has locks. LockedError: another holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = _holder(descriptor)
+        name = f"process {holder}" if holder else "another process"
+        raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+        return False
+    return True
+
+
+def still_held(directory: Path, descriptor: int, name: str = LOCK) -> int:
+    """Return the descriptor of the lock; of a new one, with a notice, where its file was deleted or replaced.
+
+    LockedError: another process has locked the directory meanwhile.
+    """
+    path = directory / name
+    if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False)):
+        return descriptor
+    again = acquire(directory, name)
+    os.close(descriptor)
+    notice(f"{path} was deleted while the run trained, and is made again: as long as it trains, leave it there")
+    return again
+
+
+def _holder(descriptor: int, trials: int = 50) -> int:
     """Return the process id of the lock's holder, which it writes just after locking; 0 if it does not."""
-    for _ in range(50):
+    for _ in range(trials):
         text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-        if text.isdigit():
-            try:
-                os.kill(int(text), 0)
-            except ProcessLookupError:
-                pass  # a former holder
-            except PermissionError:
-                return int(text)
-            else:
-                return int(text)
+        if text.isdigit() and runs(int(text)):
+            return int(text)
         time.sleep(0.01)
     return 0
 
 
+def runs(process: int) -> bool:
+    """Return whether there is a process with this id, also of another user."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def is_running(directory: Path) -> bool:
     """Return whether the process that the lock file names is there; one on another machine is not seen."""
-    with suppress(OSError, ValueError, OverflowError):
-        process = int((directory / LOCK).read_text()[:20])
-        try:
-            os.kill(process, 0)
-        except PermissionError:
-            return True
-        return True
+    with suppress(OSError, ValueError):
+        return runs(int((directory / LOCK).read_text()[:20]))
     return False
 
 
 def release(descriptor: int) -> None:
     """Release the lock, also where a forked process still has a copy of the descriptor."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    with suppress(OSError):  # where there are no locks
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import DataError, ResourceError
 from evo.files.arrays import Arrays, Layout, decode, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.hashing import Digests, array_digest
@@ -22,6 +22,7 @@ from evo.files.layout import POPULATION, PUBLISHED, RECORDS
 from evo.store.manifest import FileStamp, Line
 
 KEEP_LAST = 3  # checkpoints kept, and the best and every hundredth
+MOST_CHECKED = 1 << 30  # bytes of records whose digests a resume computes
 KEEP_PUBLISHED = 2  # files of published weights that stay
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")
@@ -173,6 +174,28 @@ class Records(Sequence[dict[str, NDArray[np.generic]]]):
 def record_file(line: Line) -> str:
     """Return the name of a generation's record file; empty where its record is empty."""
     return next((name for name in line.files if _RECORDS.fullmatch(name)), "")
+
+
+def damaged_records(directory: Path, lines: Sequence[Line]) -> list[str]:
+    """Return a notice where record files of a run are damaged, for a run goes on without most of them.
+
+    Of the oldest, in more than MOST_CHECKED bytes, only the sizes are compared.
+    """
+    stamps = {name: line.files[name] for line in lines if (name := record_file(line))}
+    damaged, left = list[str](), MOST_CHECKED
+    for name, stamp in reversed(stamps.items()):
+        left -= stamp.size
+        try:
+            if left >= 0:
+                verified(directory, name, stamp)
+            elif os.lstat(directory / name).st_size != stamp.size:
+                damaged.append(name)
+        except (DataError, ResourceError, OSError):
+            damaged.append(name)
+    if not damaged:
+        return []
+    more = f" and {len(damaged) - 1} more record files are" if damaged[1:] else " is"
+    return [f"{directory / damaged[-1]}{more} damaged or missing: what these generations did cannot be verified"]
 
 
 def _expected(line: Line, prefix: str) -> dict[str, Layout]:

@@ -10,24 +10,23 @@ A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecim
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from evo.errors import DataError
-from evo.files.durable import resources, write_all
+from evo.errors import DataError, ResourceError
+from evo.files.durable import resources
 from evo.files.hashing import ArrayDigest, first_hash, next_hash
-from evo.files.layout import FORMAT, check_format
-from evo.files.lines import with_checksum, without_checksum
+from evo.files.layout import FORMAT, MANIFEST, check_format
+from evo.files.lines import append, with_checksum, without_checksum
 from evo.records import Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
-
-Number = TypeVar("Number", int, float)
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
@@ -51,9 +50,9 @@ class Line:
     seconds: float = 0.0
     best: bool = False
     files: Mapping[str, FileStamp] = field(default_factory=dict)
-    forward_passes: int | None = None  # None where a version wrote the line that did not count them
-    multiply_adds: int | None = None
-    cpu_seconds: float | None = None
+    forward_passes: int = 0
+    multiply_adds: int = 0
+    cpu_seconds: float = 0.0
 
     @property
     def spent(self) -> Spent:
@@ -62,8 +61,66 @@ class Line:
 
     def encode(self) -> bytes:
         """Return the line as bytes, with its newline."""
-        known = {name: value for name, value in vars(self).items() if value is not None}
-        return with_checksum({**known, "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
+        return with_checksum({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
+
+
+class Lines(Sequence[Line]):
+    """The lines of an open manifest, read as they are asked for: a million generations take eight megabytes."""
+
+    def __init__(self, descriptor: int, ends: array[int]) -> None:
+        """`ends` are the offsets after line 0, 1, ... of the file."""
+        self._descriptor, self.ends = descriptor, ends
+        last = self._text(len(self) - 1) if len(ends) > 1 else b""
+        self._appended = ends[-1] - len(last), last  # what was appended last, and where
+        self._last = _parse_line(last[:-1]) if last else None
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            first, last, _ = index.indices(len(self))
+            return Lines(self._descriptor, self.ends[first : max(first, last) + 1])
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        if index % len(self) == len(self) - 1:
+            return self._last
+        try:
+            return _parse_line(self._text(index % len(self))[:-1])
+        except ValueError as error:
+            raise DataError(f"{MANIFEST}: the line of generation {index % len(self)} has changed: {error}") from error
+
+    def extend(self, path: Path, lines: Sequence[Line]) -> None:
+        """Append lines durably.
+
+        ResourceError: that fails, or the file is not as this process left it, and then nothing is written.
+        """
+        with resources("write", path):
+            self._require_own(path)
+            texts = [line.encode() for line in lines]
+            self._appended = self.ends[-1], b"".join(texts)
+            append(self._descriptor, self._appended[1], durable=True)
+        self._last = lines[-1]
+        self.ends.extend(itertools.accumulate(map(len, texts[1:]), initial=self.ends[-1] + len(texts[0])))
+
+    def _text(self, index: int) -> bytes:
+        return os.pread(self._descriptor, self.ends[index + 1] - self.ends[index], self.ends[index])
+
+    def _require_own(self, path: Path) -> None:
+        """Raise a ResourceError unless the file ends as this process left it; undo an append that was interrupted."""
+        end, (start, data), ours = self.ends[-1], self._appended, os.fstat(self._descriptor)
+        there = os.stat(path, follow_symlinks=False) if os.path.lexists(path) else None
+        if there is not None and os.path.samestat(ours, there) and ours.st_size >= end:
+            found = os.pread(self._descriptor, len(data) + 1, start)
+            if found == data if end > start else data.startswith(found):
+                if ours.st_size > end:
+                    os.ftruncate(self._descriptor, end)
+                return
+        size = "it is gone" if there is None else f"it has {there.st_size:,} bytes"
+        raise ResourceError(
+            f"{path}: another program changed it while the run trained: {size}, and the run had written {end:,}; "
+            "nothing more is written. A resume continues from what is intact, and gives the same results"
+        )
 
 
 @dataclass(frozen=True)
@@ -72,10 +129,12 @@ class Manifest:
 
     identity: Mapping[str, Any]
     first_hash: str
-    lines: tuple[Line, ...]
-    ends: tuple[int, ...]  # the offset after line 0, 1, ...
+    lines: Sequence[Line]
+    ends: Sequence[int]  # the offset after line 0, 1, ...
+    size: int  # bytes that were read
     damage: str = ""  # what is wrong with the first invalid line; empty: nothing
     torn: bool = False  # the invalid rest is only an interrupted append
+    broken: bool = False  # the first invalid line is complete
 
 
 def header(identity: Mapping[str, object]) -> bytes:
@@ -83,54 +142,45 @@ def header(identity: Mapping[str, object]) -> bytes:
     return with_checksum({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
 
 
-def append(path: Path, lines: Sequence[Line], size: int) -> int:
-    """Append lines durably to a manifest of `size` bytes; return its new size. Raises ResourceError on failure."""
-    data = b"".join(line.encode() for line in lines)
-    with resources("write", path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
-        try:
-            if os.fstat(descriptor).st_size != size:  # an interrupted append
-                os.ftruncate(descriptor, size)
-            try:
-                write_all(descriptor, data)
-                os.fsync(descriptor)
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(descriptor, size)
-                raise
-        finally:
-            os.close(descriptor)
-    return size + len(data)
+def parse(texts: Iterable[tuple[int, bytes]], source: str, descriptor: int | None = None) -> Manifest:
+    """Return the manifest up to its first invalid line, from its lines as `evo.files.lines` yields them.
 
-
-def parse(data: bytes, source: str) -> Manifest:
-    """Return the manifest up to its first invalid line. Raises DataError where line 1 is invalid."""
-    texts = data.split(b"\n")
-    rest = texts.pop()  # b"" where the last line ends in a newline
+    With a `descriptor` of the file, its lines are read again as they are asked for, and take no memory. Raises
+    DataError where line 1 is invalid.
+    """
+    reading = iter(texts)
+    end, text = next(reading, (0, b""))
     try:
-        if not texts:
-            raise ValueError("it is incomplete")
-        identity, previous = _parse_header(texts[0], source)
+        identity, previous = _parse_header(_complete(text), source)
     except ValueError as error:
         raise DataError(f"{source}: line 1: {error}") from error
-    lines: list[Line] = []
-    ends = [len(texts[0]) + 1]
-    for number, text in enumerate(texts[1:]):
+    lines, ends, flaw = list[Line](), array("Q", [end]), dict[str, Any]()
+    for end, text in reading:
+        number = len(ends) - 1
         try:
-            line = _parse_line(text)
+            line = _parse_line(_complete(text))
             if line.generation != number:
                 raise ValueError(f"it is generation {line.generation} where {number} should be")
             if line.state_hash != next_hash(previous, number, line.arrays):
                 raise ValueError("its state hash does not follow from the previous line")
         except ValueError as error:
-            torn = not any(map(_has_checksum, texts[number + 2 :])) and not _has_checksum(text)
-            damage = f"line {number + 2}: {error}"
-            return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, torn)
-        lines.append(line)
-        ends.append(ends[-1] + len(text) + 1)
+            whole = text.endswith(b"\n")
+            torn = not (whole and _has_checksum(text)) and not any(_has_checksum(later) for _, later in reading)
+            flaw = {"damage": f"line {number + 2}: {error}", "torn": torn, "broken": whole}
+            break
+        if descriptor is None:
+            lines.append(line)
+        ends.append(end)
         previous = line.state_hash
-    damage = f"line {len(lines) + 2}: it is incomplete" if rest else ""
-    return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, bool(rest))
+    size = max([end, *(end for end, _ in reading)])
+    found = lines if descriptor is None else Lines(descriptor, ends)
+    return Manifest(identity, first_hash(identity), found, ends, size, **flaw)
+
+
+def _complete(text: bytes) -> bytes:
+    if not text.endswith(b"\n"):
+        raise ValueError("it is incomplete")
+    return text[:-1]
 
 
 def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
@@ -157,18 +207,14 @@ def _parse_line(text: bytes) -> Line:
             frames=whole(value["frames"]),
             seconds=float(value["seconds"]),
             best=value["best"] is True,
-            forward_passes=_if_there(whole, value.get("forward_passes")),
-            multiply_adds=_if_there(whole, value.get("multiply_adds")),
-            cpu_seconds=_if_there(float, value.get("cpu_seconds")),
+            forward_passes=whole(value["forward_passes"]),
+            multiply_adds=whole(value["multiply_adds"]),
+            cpu_seconds=float(value["cpu_seconds"]),
             files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("it lacks the fields of a generation") from error
     return line
-
-
-def _if_there(of: Callable[[Any], Number], value: object) -> Number | None:
-    return None if value is None else of(value)
 
 
 def _shallow(value: object, depth: int) -> bool:
@@ -178,10 +224,9 @@ def _shallow(value: object, depth: int) -> bool:
 
 def _has_checksum(text: bytes) -> bool:
     try:
-        without_checksum(text)
+        return bool(without_checksum(_complete(text)))
     except ValueError:
         return False
-    return True
 
 
 def whole(value: object) -> int:

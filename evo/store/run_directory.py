@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -24,14 +24,14 @@ from evo.files.layout import (
     FINGERPRINT,
     FORMAT,
     LARGEST_FINGERPRINT,
-    LARGEST_MANIFEST,
     MANIFEST,
     METRICS,
     POPULATION,
     PUBLISHED,
     RECORDS,
 )
-from evo.files.lock import LOCK, acquire, release
+from evo.files.lines import lines_of
+from evo.files.lock import LOCK, acquire, release, runs
 from evo.plugins.registry import command
 from evo.store.checkpoints import KEEP_LAST, population_file, verified
 from evo.store.manifest import Line, Manifest, header, parse
@@ -64,7 +64,8 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
                 (building / name).mkdir()
             replace_file(building / CONFIG, config_toml.encode())
             replace_file(building / MANIFEST, header(identity))
-            building.chmod((building / POPULATION).stat().st_mode)  # mkdtemp creates it with mode 700
+            with suppress(PermissionError):  # of a file system without modes
+                building.chmod((building / POPULATION).stat().st_mode)  # mkdtemp creates it with mode 700
             sync_directory(building)
             try:
                 os.rename(building, target)  # replaces nothing but an empty directory
@@ -134,19 +135,8 @@ def _remove_abandoned(target: Path) -> None:
     """Remove partly built directories of dead processes for the same run directory."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\..*{re.escape(TEMPORARY)}")
     for path in target.parent.iterdir():
-        if (match := name.fullmatch(path.name)) and not _runs(int(match[1])):
+        if (match := name.fullmatch(path.name)) and not runs(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    """Return whether there is a process with this id, also of another user."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def free_directory(experiment: Path, algorithm: str, seed: int) -> Path:
@@ -173,7 +163,7 @@ class Recovered(NamedTuple):
     """The intact part of a run."""
 
     manifest: Manifest
-    lines: tuple[Line, ...]  # up to the newest one with an intact checkpoint
+    lines: Sequence[Line]  # up to the newest one with an intact checkpoint
     size: int  # bytes of the manifest up to there
     notices: tuple[str, ...]  # what is damaged, and what is done about it
     damaged: bool  # whether anything but an interrupted append has to be set aside
@@ -195,37 +185,38 @@ def require_run_directory(directory: Path) -> None:
                 raise DataError(f"{path}: a link or a file, not a folder of the run")
 
 
-def recover(directory: Path) -> Recovered:
+def recover(directory: Path, descriptor: int | None = None) -> Recovered:
     """Read the manifest up to the newest generation with an intact checkpoint; change nothing.
 
-    Raises DataError where the first line is invalid, or no intact checkpoint is left.
+    With the `descriptor` of the manifest, its lines take no memory. Raises DataError where the first line is invalid,
+    or no intact checkpoint is left.
     """
     path = directory / MANIFEST
-    manifest = parse(read_file(path, most=LARGEST_MANIFEST), str(path))
+    manifest = parse(lines_of(path), str(path), descriptor)
     notices = []
     damaged = bool(manifest.damage) and not manifest.torn
     if manifest.damage:
         reason = "an append was interrupted" if manifest.torn else "this line and all after it are ignored"
         notices.append(f"{path}: {manifest.damage}; {reason}")
-    named = [line for line in manifest.lines if population_file(line.generation) in line.files]
-    # Retention removes older checkpoints, so only recent ones are reported as missing.
-    recent = [] if damaged else named[-KEEP_LAST:]
-    for line in reversed(named):
+    recent = 0 if damaged else KEEP_LAST  # retention removes older checkpoints, so only these are reported as missing
+    for line in reversed(manifest.lines):
         name = population_file(line.generation)
+        if name not in line.files:
+            continue
         try:
             verified(directory, name, line.files[name])
         except DataError as error:
-            if line in recent or os.path.lexists(directory / name):
+            if recent > 0 or os.path.lexists(directory / name):
                 notices.append(str(error))
-            damaged = True
+            damaged, recent = True, recent - 1
             continue
         count = line.generation + 1
         if damaged:
             notices.append(f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}")
         return Recovered(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
-    if named or damaged:
+    if damaged:
         raise DataError(f"{directory}: no intact checkpoint is left: {'; '.join(notices)}")
-    return Recovered(manifest, (), manifest.ends[0], tuple(notices), damaged)
+    return Recovered(manifest, manifest.lines[:0], manifest.ends[0], tuple(notices), damaged)
 
 
 def clean(directory: Path, recovered: Recovered) -> None:

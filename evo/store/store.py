@@ -20,33 +20,36 @@ import dataclasses
 import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, ResourceError
+from evo.errors import ConfigurationError, LockedError, ResourceError, notice
 from evo.files.arrays import Arrays, checked
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, frozen, next_hash
 from evo.files.layout import MANIFEST
-from evo.files.lock import acquire, release
+from evo.files.lock import acquire, hold, release, still_held
 from evo.records import NOTHING, Spent
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
     Computed,
     Published,
     Records,
+    damaged_records,
     population_file,
     read_record,
     read_state,
     remove_old_checkpoints,
     write_generations,
 )
-from evo.store.manifest import Line, append
+from evo.store.manifest import Line, Lines
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory
 
@@ -62,29 +65,70 @@ class _Totals(NamedTuple):
     best: int = -1  # the newest generation that brought a champion
 
 
-class Store:
-    """A run directory, opened by its one master, or for reading without a lock (`Store.read`)."""
+class _Held:
+    """What the master holds: the directory, its lock, and its manifest, locked too in case the lock is deleted."""
 
-    def __init__(self, directory: Path, recovered: Recovered, lock: int | None, keep_every: int) -> None:
+    def __init__(self, directory: Path, lock: int) -> None:
+        self.master, self.lock, self._descriptors = os.getpid(), lock, list[int]()
+        try:
+            with resources("open", directory):
+                self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
+                self.manifest = self._opened(directory / MANIFEST, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+                hold(self.manifest, directory)
+        except BaseException:
+            self.release()
+            raise
+
+    def _opened(self, path: Path, flags: int) -> int:
+        self._descriptors.append(os.open(path, flags))
+        return self._descriptors[-1]
+
+    def place(self, directory: Path) -> Path:
+        """Return the directory, or where it is now if it was renamed. ResourceError: it was removed."""
+        ours = os.fstat(self._directory)
+        with suppress(OSError):
+            if os.path.samestat(ours, os.stat(directory)):
+                return directory
+        with suppress(OSError):
+            place = Path(os.readlink(f"/proc/self/fd/{self._directory}"))
+            if os.path.samestat(ours, os.stat(place)):
+                return place
+        raise ResourceError(f"{directory}: the run directory was removed while the run trained")
+
+    def release(self) -> None:
+        """Release the locks."""
+        for descriptor in (*self._descriptors, self.lock):
+            release(descriptor)
+
+
+class Store:
+    """A run directory, opened by its one master, or for reading without a lock (`Store.read`).
+
+    The master holds the directory itself: where it is renamed, the run goes on in it. In a process that the master has
+    forked, the store does nothing.
+    """
+
+    def __init__(self, directory: Path, recovered: Recovered, held: _Held | None, keep_every: int) -> None:
         """Use `create`, `open` or `read`."""
         self.directory = directory
         self.identity: Mapping[str, Any] = recovered.manifest.identity
         self.notices = list(recovered.notices)  # for the user, oldest first
         self._first_hash = recovered.manifest.first_hash
-        self._lines = list(recovered.lines)
-        self._durable = (len(recovered.lines), recovered.size)  # lines, and bytes of the manifest
-        self._totals = _Totals()
+        self._durable: Sequence[Line] = recovered.lines
+        self._pending: list[Line] = []  # committed, and not yet durable
+        self._computed: dict[int, Computed] = {}  # by the pending ones
+        self._totals = self._durable_totals = _Totals()
         self._metrics = MetricsFile(directory)
-        self._pending: dict[int, Computed] = {}  # committed, and not yet durable
-        self._lock = lock
+        self._held = held
         self._keep_every = keep_every
         self._digests = Digests()
         self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
-        self._failure: ResourceError | None = None
+        self._failure: ResourceError | LockedError | None = None
         self._pending_since = math.inf  # monotonic time of the oldest pending commit
         self._committed_at = -math.inf
-        self._created = False  # by this object
+        self._created = self._moved = False  # by this object; while it was open
+        self._flushing = threading.RLock()
 
     @classmethod
     def create(
@@ -94,14 +138,16 @@ class Store:
 
         Raises ConfigurationError, and changes nothing, where a directory exists and is not empty.
         """
-        lock = make_run_directory(directory, config_toml, identity)
+        lock, held = make_run_directory(directory, config_toml, identity), None
         try:
-            store = cls(directory, recover(directory), lock, keep_every)
+            held = _Held(directory, lock)
+            store = cls(directory, recover(directory, held.manifest), held, keep_every)
             store._created = True
             return store
         except BaseException:
             remove_new(directory)
-            release(lock)
+            if held is not None:
+                held.release()
             raise
 
     @classmethod
@@ -112,18 +158,18 @@ class Store:
         intact checkpoint, LockedError where another process holds it.
         """
         require_run_directory(directory)
-        lock = acquire(directory)
+        held = _Held(directory, acquire(directory))
         try:
-            store = cls(directory, recovered := recover(directory), lock, KEEP_EVERY)
+            store = cls(directory, recovered := recover(directory, held.manifest), held, KEEP_EVERY)
             with resources("write to", directory):
                 clean(directory, recovered)
-                mistakes = store.metrics_mistakes()
-                if notice := store._metrics.trim(store.next_generation):
-                    mistakes = [notice]
-            store.notices += mistakes
+            mistakes = store.metrics_mistakes()
+            store._durable_totals = store._sum()
+            unread = store._metrics.trim(store.next_generation)
+            store.notices += [*damaged_records(directory, store.lines), *([unread] if unread else mistakes)]
             return store
         except BaseException:
-            release(lock)
+            held.release()
             raise
 
     @classmethod
@@ -138,22 +184,22 @@ class Store:
     @property
     def next_generation(self) -> int:
         """The number of committed generations."""
-        return len(self._lines)
+        return self._pending[-1].generation + 1 if self._pending else len(self._durable)
 
     @property
     def durable(self) -> int:
         """The number of generations that are on disk."""
-        return self._durable[0]
+        return len(self._durable)
 
     @property
     def state_hash(self) -> str:
         """The state hash after the newest generation, in hexadecimal."""
-        return self._lines[-1].state_hash if self._lines else self._first_hash
+        return self._newest.state_hash if self.next_generation else self._first_hash
 
     @property
     def lines(self) -> Sequence[Line]:
         """The line of every committed generation."""
-        return tuple(self._lines)
+        return [*self._durable[: self._pending[0].generation], *self._pending] if self._pending else self._durable
 
     @property
     def spent(self) -> Spent:
@@ -168,7 +214,8 @@ class Store:
         self._require_writable()
         if time.monotonic() - self._pending_since >= DURABLE_SECONDS:
             self.flush()
-        return self._published.publish(weights, self._newest_checkpoint())
+        name = self._published.publish(weights, self._newest_checkpoint())
+        return str(self.directory / name) if self._moved else name
 
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
@@ -192,8 +239,8 @@ class Store:
             **dataclasses.asdict(Spent.of(metrics)),
         )
         # An interrupt between any two of these lines leaves either the generation before or this one, complete.
-        self._pending[generation] = Computed(states, records)
-        self._lines.append(line)
+        self._computed[generation] = Computed(states, records)
+        self._pending.append(line)
         self._drop_states()
         self.log(generation, metrics)
         now = time.monotonic()
@@ -205,44 +252,47 @@ class Store:
     def flush(self) -> None:
         """Make every commit durable, then write the champion.
 
-        Raises ResourceError where writing fails; commits that are not durable then no longer count.
+        Raises ResourceError where writing fails, LockedError where another process has the directory by now; commits
+        that are not durable then no longer count.
         """
-        self._require_writable()
-        try:
-            self._flush_generations()
-            if self._champion is not None:
-                write_champion(self.directory, *self._champion)
-                self._champion = None
-        except ResourceError as error:
-            self._failure = error
-            self._totals = _Totals()
-            del self._lines[self._durable[0] :]
-            raise
+        with self._flushing:
+            held = self._require_writable()
+            try:
+                held.lock = still_held(self.directory, held.lock)
+                self._flush_generations()
+                if self._champion is not None:
+                    write_champion(self.directory, *self._champion)
+                    self._champion = None
+            except (ResourceError, LockedError) as error:
+                self._failure = error
+                self._totals = self._durable_totals
+                self._pending.clear()
+                raise
 
     def load(self) -> dict[str, NDArray[np.generic]]:
         """Return the state after the newest generation; empty before the first."""
-        if self._durable[0] < self.next_generation:
+        if self._pending:
             self.flush()
-        return self.read_state(self.next_generation - 1) if self._lines else {}
+        return self.read_state(self.next_generation - 1) if self.next_generation else {}
 
     def read_state(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return the state after a durable generation. Raises DataError where its checkpoint is not kept or corrupt."""
-        return read_state(self.directory, self._lines[generation])
+        return read_state(self.directory, self._durable[generation])
 
     def read_record(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return the record of a durable generation. Raises DataError where it is corrupt."""
-        return read_record(self.directory, self._lines[generation])
+        return read_record(self.directory, self._durable[generation])
 
     def records(self) -> Records:
         """Return the records of all generations, which are read as they are asked for."""
-        if self._durable[0] < self.next_generation:
+        if self._pending:
             self.flush()
-        return Records(self.directory, list(self._lines))
+        return Records(self.directory, self._durable[:])
 
     def log(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a committed generation; they replace earlier ones of that generation."""
-        if notice := self._metrics.append(generation, metrics):
-            self.notices.append(notice)
+        if problem := self._metrics.append(generation, metrics):
+            self.notices.append(problem)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for a non-finite number."""
@@ -250,7 +300,7 @@ class Store:
 
     def metrics_mistakes(self) -> list[str]:
         """Return what is wrong with the metrics file: damaged lines, and amounts that are not those of the manifest."""
-        return self._metrics.mistakes(self._lines)
+        return self._metrics.mistakes(self.lines)
 
     def write_champion(self, weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> None:
         """Replace champion.h5 and champion.json at the next flush, so that they are never newer than the manifest.
@@ -262,15 +312,16 @@ class Store:
 
     def close(self) -> None:
         """Make everything durable, remove published weights, and release the lock."""
-        if self._lock is None:
+        if self._held is None or self._held.master != os.getpid():
             return
         try:
             if self._failure is None:
                 self.flush()
         finally:
-            self._published.clear()
-            lock, self._lock = self._lock, None
-            release(lock)
+            if not isinstance(self._failure, LockedError):
+                self._published.clear()
+            held, self._held = self._held, None
+            held.release()
 
     def close_after(self, error: BaseException | None) -> bool:
         """Close, and return whether the run directory was removed.
@@ -278,7 +329,7 @@ class Store:
         It is where a mistake in the experiment or its game ends a run that began here before its first generation. The
         corrected experiment would else find its directory taken, by a run that cannot go on.
         """
-        useless = isinstance(error, ConfigurationError) and self._created and not self._lines
+        useless = isinstance(error, ConfigurationError) and self._created and not self.next_generation
         if useless:  # while no other process can resume from it
             shutil.rmtree(self.directory, ignore_errors=True)
         self.close()
@@ -290,15 +341,27 @@ class Store:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close_after(error)
 
-    def _require_writable(self) -> None:
+    @property
+    def _newest(self) -> Line:
+        newest: Line = self._pending[-1] if self._pending else self._durable[-1]
+        return newest
+
+    def _require_writable(self) -> _Held:
+        """Return what this process holds, and go on where the directory is now, if it was renamed."""
         if self._failure is not None:
             raise self._failure
-        if self._lock is None:
-            raise RuntimeError(f"{self.directory} is open for reading only, or closed")
+        if self._held is None or self._held.master != os.getpid():
+            raise RuntimeError(f"{self.directory} is open for reading only, closed, or another process's")
+        if (place := self._held.place(self.directory)) != self.directory:
+            notice(f"{self.directory} was renamed to {place} while the run trains; it goes on there")
+            self.directory = self._metrics.directory = self._published.directory = place
+            self._moved = True
+        return self._held
 
     def _sum(self) -> _Totals:
         lines, spent, best = self._totals
-        for line in self._lines[lines:]:
+        for number in range(lines, self.next_generation):
+            line = self._durable[number] if number < self.durable else self._pending[number - self.next_generation]
             best = line.generation if line.best else best
             lines, spent = lines + 1, spent.plus(line.spent)
         self._totals = _Totals(lines, spent, best)
@@ -306,32 +369,32 @@ class Store:
 
     def _newest_checkpoint(self) -> dict[str, str]:
         """Return the newest checkpoint by the digest of its weights, if workers can read them from it."""
-        lines, _ = self._durable
-        if not lines or lines < self.next_generation:
+        if self._pending or not self.next_generation:
             return {}
-        weights, file = self._lines[-1].arrays.get("state/weights"), population_file(lines - 1)
+        weights, file = self._newest.arrays.get("state/weights"), population_file(self.next_generation - 1)
         return {weights.sha256: file} if weights and os.path.lexists(self.directory / file) else {}
 
     def _drop_states(self) -> None:
         """Free the states of pending generations that will have no checkpoint."""
         wanted = {self.next_generation - 1, self._sum().best}
-        for generation, pending in self._pending.items():
+        for generation, pending in self._computed.items():
             if pending.state is not None and generation not in wanted and generation % self._keep_every:
-                self._pending[generation] = pending._replace(state=None)
+                self._computed[generation] = pending._replace(state=None)
 
     def _flush_generations(self) -> None:
         """Write pending generations; everything before the append can be repeated, so an interrupt loses nothing."""
-        count, size = self._durable
-        pending = self._lines[count:]
-        if not pending:
+        if not self._pending:
             return
-        files = write_generations(self.directory, {line.generation: self._pending[line.generation] for line in pending})
+        assert isinstance(self._durable, Lines)
+        pending = self._pending[self.durable - self._pending[0].generation :]  # all, but after an interrupt
+        files = write_generations(
+            self.directory, {line.generation: self._computed[line.generation] for line in pending}
+        )
         lines = [dataclasses.replace(line, files=files[line.generation]) for line in pending]
-        size = append(self.directory / MANIFEST, lines, size)
-        self._lines[count:] = lines
-        self._durable = (count + len(lines), size)
+        self._durable.extend(self.directory / MANIFEST, lines)
         self._pending.clear()
-        self._pending_since = math.inf
+        self._computed.clear()
+        self._pending_since, self._durable_totals = math.inf, self._sum()
         remove_old_checkpoints(self.directory, self._sum().best, self._keep_every)
 
 

@@ -87,7 +87,7 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
     if type(origin) is not int or type(known) is not int or not 0 <= origin < known:
         report.disagrees.append(f"{file}: does not state its generation")
         return False
-    if known > len(evidence.lines) and evidence.broken:
+    if known > len(evidence.lines) and evidence.manifest.broken:
         report.unknown.append(f"{file}: is of generation {known - 1}, behind the valid part of the manifest")
         return False
     mistakes = [*_of_this_run(champion, evidence), *_lineage(champion, evidence), *_copy(files, evidence, report)]

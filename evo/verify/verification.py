@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted
-from evo.files.durable import read_file
 from evo.files.hashing import array_digest
-from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
+from evo.files.layout import CONFIG, MANIFEST
+from evo.files.lines import lines_of
 from evo.plugins import code
 from evo.records import Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
@@ -80,8 +80,6 @@ class Evidence:
 
     directory: Path
     manifest: Manifest
-    size: int  # bytes of the manifest when it was read
-    broken: bool  # whether complete lines follow the valid ones
     experiment: Experiment | None = None  # None: the configuration is not that of the run
     states: set[int] = field(default_factory=set)  # generations whose checkpoint is kept and intact
     records: set[int] = field(default_factory=set)  # generations whose record is intact
@@ -97,7 +95,7 @@ class Evidence:
             return None
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> Sequence[Line]:
         """The line of every generation."""
         return self.manifest.lines
 
@@ -108,11 +106,10 @@ def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = N
     `flags` are those of `Experiment.load`. Raises DataError where the directory is not a run directory.
     """
     require_run_directory(directory)
-    data = read_file(directory / MANIFEST, most=LARGEST_MANIFEST)
-    manifest = _manifest(directory / MANIFEST, data, report)
+    manifest = _manifest(directory / MANIFEST, report)
     if manifest is None:
         return None
-    evidence = Evidence(directory, manifest, len(data), _broken(manifest, data))
+    evidence = Evidence(directory, manifest)
     environment = manifest.identity.get("environment")  # nothing is known against the run if its plug-in is missing
     identifier = environment.get("id") if isinstance(environment, Mapping) else None
     require_plug_ins(f"{directory}: this run", manifest.identity.get("algorithm"), identifier)
@@ -123,23 +120,18 @@ def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = N
     return evidence
 
 
-def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:
+def _manifest(path: Path, report: Report) -> Manifest | None:
     try:
-        manifest = parse(data, str(path))
+        manifest = parse(lines_of(path), str(path))
     except DataError as error:
         report.disagrees.append(str(error))
         return None
-    if manifest.damage and not _broken(manifest, data):
+    if manifest.damage and not manifest.broken:
         report.unknown.append(f"{path}: {manifest.damage}: an append is in progress, or was interrupted")
     elif manifest.damage:
         report.disagrees.append(f"{path}: {manifest.damage}; no generation after it can be checked")
     report.agrees.append(f"state hash: recomputed over {counted(len(manifest.lines), 'generation')}")
     return manifest
-
-
-def _broken(manifest: Manifest, data: bytes) -> bool:
-    """Return whether a complete line is invalid; an append in progress has no newline yet."""
-    return b"\n" in data[manifest.ends[-1] :]
 
 
 def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] | None) -> Experiment | None:
@@ -187,7 +179,7 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
             else:  # the run has since removed it
                 missing.append(line)
     # Where the manifest is broken, retention may have removed these checkpoints for later ones.
-    wanted = [] if evidence.broken else [line for line in named[-KEEP_LAST:] if line in missing]
+    wanted = [] if evidence.manifest.broken else [line for line in named[-KEEP_LAST:] if line in missing]
     if wanted and not _has_grown(evidence):
         for line in wanted:
             file = evidence.directory / population_file(line.generation)
@@ -197,7 +189,7 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
 
 def _has_grown(evidence: Evidence) -> bool:
     """Return whether the run has committed since its manifest was read, and so may have removed files."""
-    return (evidence.directory / MANIFEST).stat().st_size > evidence.size
+    return (evidence.directory / MANIFEST).stat().st_size > evidence.manifest.size
 
 
 def _records(evidence: Evidence, report: Report) -> set[str]:

@@ -124,7 +124,7 @@ def test_a_place_that_cannot_be_written_is_a_resource_error() -> None:
 
 
 def test_a_new_run_that_cannot_be_opened_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def short_of_memory(directory: Path) -> NoReturn:
+    def short_of_memory(*_: object) -> NoReturn:
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -169,8 +169,8 @@ def test_a_second_master_is_refused_by_the_pid_of_the_first_until_that_is_killed
 
 def test_a_store_that_is_closed_is_free_though_a_child_has_a_copy_of_its_descriptors(tmp_path: Path) -> None:
     store = made(tmp_path / "run", 1)
-    assert store._lock is not None
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[store._lock]):
+    assert store._held is not None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[store._held.lock, store._held.manifest]):
         store.close()
         Store.open(tmp_path / "run").close()
 

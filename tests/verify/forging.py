@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evo.files.arrays import encode
 from evo.files.hashing import array_digest, next_hash
+from evo.files.lines import lines_of
 from evo.store.champion import encode_champion, read_champion, write_champion
 from evo.store.checkpoints import population_file, read_records, read_state, record_file
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse
@@ -21,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def manifest_of(directory: Path) -> Manifest:
-    return parse((directory / "manifest.jsonl").read_bytes(), "manifest")
+    return parse(lines_of(directory / "manifest.jsonl"), "manifest")
 
 
 def write_lines(directory: Path, lines: list[Line], *, chained: bool = True) -> None:

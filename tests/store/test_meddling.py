@@ -1,0 +1,200 @@
+"""Other programs change, rename or delete the files of a run while it trains; file systems lack what others have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evo.errors import DataError, LockedError, ResourceError
+from evo.files import lines
+from evo.store.store import Store
+from tests.store.committing import commit, state, straight
+from tests.store.test_store import ROOT, assert_holds, finish, made
+
+
+@pytest.fixture(scope="module")
+def hashes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return straight(tmp_path_factory.mktemp("straight") / "run", 30)
+
+
+def halved(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def doubled(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(path.read_bytes())
+
+
+def scribbled(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-40, os.SEEK_END)
+        file.write(b"x")
+
+
+def restored(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").rename(path)
+
+
+@pytest.mark.parametrize("change", [halved, doubled, scribbled, restored, Path.unlink])
+def test_a_manifest_that_another_program_changed_is_not_written_to(
+    tmp_path: Path, hashes: list[str], change: Callable[[Path], None]
+) -> None:
+    """It was padded with NULs to the length that it should have had, and the run said that it was done."""
+    store, path = made(tmp_path / "run", 12, flush_each=True), tmp_path / "run" / "manifest.jsonl"
+    change(path)
+    changed = path.read_bytes() if path.exists() else None
+    commit(store, 12)
+    with pytest.raises(ResourceError, match=f"{path}: another program changed it while the run trained: it"):
+        store.flush()
+    with pytest.raises(ResourceError, match="another program"):
+        commit(store, 13)
+    store.close()
+    if changed is None:
+        with pytest.raises(DataError):
+            Store.open(tmp_path / "run")
+    else:
+        assert path.read_bytes() == changed
+        assert finish(tmp_path / "run", 30) == hashes[30]
+        assert b"\0" not in path.read_bytes()
+
+
+def test_a_deleted_lock_leads_to_no_second_master(tmp_path: Path, hashes: list[str]) -> None:
+    store = made(tmp_path / "run", 3, flush_each=True)
+    (tmp_path / "run" / "lock").unlink()
+    with pytest.raises(LockedError, match="is in use by"):
+        Store.open(tmp_path / "run")
+    for generation in range(3, 6):
+        commit(store, generation)
+        store.flush()
+    with pytest.raises(LockedError, match=f"process {os.getpid()}"):  # the lock file is there again
+        Store.open(tmp_path / "run")
+    store.close()
+    assert finish(tmp_path / "run", 30) == hashes[30]
+
+
+def test_a_master_whose_lock_and_manifest_were_replaced_leaves_the_directory_to_the_other_one(
+    tmp_path: Path, hashes: list[str]
+) -> None:
+    first = made(tmp_path / "run", 3, flush_each=True)
+    (tmp_path / "run" / "lock").unlink()
+    restored(tmp_path / "run" / "manifest.jsonl")
+    with Store.open(tmp_path / "run") as second:
+        commit(first, 3)
+        with pytest.raises(LockedError, match="is in use by"):
+            first.flush()
+        first.close()
+        commit(second, 3)
+    assert finish(tmp_path / "run", 30) == hashes[30]
+
+
+def test_a_run_whose_directory_is_renamed_goes_on_there(tmp_path: Path, hashes: list[str]) -> None:
+    with made(tmp_path / "run", 3) as store:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "run").rename(tmp_path / "folder" / "other")
+        for generation in range(3, 9):
+            name = store.publish(state(generation)["weights"])  # type: ignore[arg-type]
+            assert (tmp_path / "run" / name).exists()  # where workers look for it, which know the first place
+            commit(store, generation)
+        assert store.directory == tmp_path / "folder" / "other"
+    assert not (tmp_path / "run").exists()
+    with Store.open(tmp_path / "folder" / "other") as store:
+        assert_holds(store, hashes)
+        assert (store.next_generation, len(store.metrics())) == (9, 9)
+
+
+def test_a_run_whose_directory_is_removed_ends_with_a_line(tmp_path: Path) -> None:
+    store = made(tmp_path / "run", 3)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(ResourceError, match="the run directory was removed while the run trained"):
+        commit(store, 3)
+    (tmp_path / "run").mkdir()  # another one, which is not ours
+    with pytest.raises(ResourceError, match="removed"):
+        store.close()
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_forked_process_neither_writes_nor_unlocks(tmp_path: Path, hashes: list[str]) -> None:
+    store = made(tmp_path / "run", 3)
+    before = (tmp_path / "run" / "manifest.jsonl").read_bytes()
+    if (child := os.fork()) == 0:
+        try:
+            store.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "run" / "manifest.jsonl").read_bytes() == before
+    with pytest.raises(LockedError):
+        Store.open(tmp_path / "run")
+    commit(store, 3)
+    store.close()
+    assert finish(tmp_path / "run", 30) == hashes[30]
+
+
+def test_what_no_reader_would_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made(tmp_path / "run", 3, flush_each=True) as store:
+        before = (tmp_path / "run" / "manifest.jsonl").read_bytes()
+        monkeypatch.setattr(lines, "LONGEST", 500)
+        commit(store, 3)
+        with pytest.raises(ResourceError, match="could not be read back"):
+            store.flush()
+        assert store.next_generation == 3
+    assert (tmp_path / "run" / "manifest.jsonl").read_bytes() == before
+
+
+def test_a_damaged_record_is_named_once_by_a_resume_and_the_run_goes_on(tmp_path: Path, hashes: list[str]) -> None:
+    made(tmp_path / "run", 6, flush_each=True).close()
+    for generation in (1, 2):
+        path = tmp_path / "run" / "records" / f"gen-{generation:06}-{generation:06}.h5"
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with Store.open(tmp_path / "run") as store:
+        assert len(store.notices) == 1
+        assert "records/gen-000001-000001.h5 and 1 more record files are damaged" in store.notices[0]
+    assert finish(tmp_path / "run", 30) == hashes[30]
+
+
+LACKING = {
+    "flock": "inject=flock:error=ENOSYS",
+    "no locks": "inject=flock:error=ENOLCK",
+    "fsync of a directory": "inject=fsync:error=EINVAL",
+    "chmod": "inject=chmod,fchmodat,fchmod:error=EPERM",
+}
+PROGRAM = """\
+import os, sys
+real = os.fsync
+def fsync(descriptor):  # fails for directories alone, as it does on some file systems
+    import stat
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise OSError(22, "Invalid argument")
+    real(descriptor)
+if sys.argv.pop(1) == "fsync of a directory":
+    os.fsync = fsync
+from tests.store import committing
+sys.exit(committing.main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_run_takes_place_on_a_file_system_that_lacks_something(tmp_path: Path, what: str, hashes: list[str]) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    traced = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", LACKING[what]]
+    command = [sys.executable, "-c", PROGRAM, what, str(tmp_path / "run"), "30", "0", "8", "quiet"]
+    for _ in range(2):  # a new run, and a resume
+        done = subprocess.run(
+            command if what.startswith("fsync") else [*traced, *command],
+            cwd=ROOT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said = done.stderr.splitlines()
+        assert (len(said) == 1 and "mount with -o flock" in said[0]) if "lock" in what else not said, said
+    with Store.open(tmp_path / "run") as store:
+        assert_holds(store, hashes)
+        assert store.next_generation == 30
