@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -295,7 +295,8 @@ class Spent:
 
     def plus(self, more: Spent) -> Spent:
         """Return the sum."""
-        return Spent(*(one + other for one, other in zip(astuple(self), astuple(more), strict=True)))
+        sums = (value + getattr(more, name) for name, value in vars(self).items())
+        return Spent(*sums)
 
 
 NOTHING = Spent()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from evo.errors import LockedError, notice
+from evo.errors import LockedError, ResourceError, notice
 from evo.files.durable import resources
 
 LOCK = "lock"
@@ -60,20 +60,6 @@ def hold(descriptor: int, directory: Path) -> bool:
     return True
 
 
-def still_held(directory: Path, descriptor: int, name: str = LOCK) -> int:
-    """Return the descriptor of the lock; of a new one, with a notice, where its file was deleted or replaced.
-
-    LockedError: another process has locked the directory meanwhile.
-    """
-    path = directory / name
-    if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False)):
-        return descriptor
-    again = acquire(directory, name)
-    os.close(descriptor)
-    notice(f"{path} was deleted while the run trained, and is made again: as long as it trains, leave it there")
-    return again
-
-
 def _holder(descriptor: int, trials: int = 50) -> int:
     """Return the process id of the lock's holder, which it writes just after locking; 0 if it does not."""
     for _ in range(trials):
@@ -107,6 +93,51 @@ def release(descriptor: int) -> None:
     with suppress(OSError):  # where there are no locks
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
+
+
+class Held:
+    """What a master holds: a directory, its lock, and a file in it, locked too in case the lock is deleted."""
+
+    def __init__(self, directory: Path, lock: int, name: str) -> None:
+        self.master, self.lock, self._descriptors = os.getpid(), lock, list[int]()
+        try:
+            with resources("open", directory):
+                self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
+                self.file = self._opened(directory / name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+                hold(self.file, directory)
+        except BaseException:
+            self.release()
+            raise
+
+    def _opened(self, path: Path, flags: int) -> int:
+        self._descriptors.append(os.open(path, flags))
+        return self._descriptors[-1]
+
+    def place(self, directory: Path) -> Path:
+        """Return the directory, or where it is now if it was renamed. ResourceError: it was removed."""
+        ours = os.fstat(self._directory)
+        with suppress(OSError):
+            if os.path.samestat(ours, os.stat(directory)):
+                return directory
+        with suppress(OSError):
+            place = Path(os.readlink(f"/proc/self/fd/{self._directory}"))
+            if os.path.samestat(ours, os.stat(place)):
+                return place
+        raise ResourceError(f"{directory}: the run directory was removed while the run trained")
+
+    def require(self, directory: Path) -> None:
+        """Lock again, with a notice, where the lock's file was deleted or replaced; LockedError: by another process."""
+        path = directory / LOCK
+        if os.path.lexists(path) and os.path.samestat(os.fstat(self.lock), os.stat(path, follow_symlinks=False)):
+            return
+        before, self.lock = self.lock, acquire(directory)
+        os.close(before)
+        notice(f"{path} was deleted while the run trained, and is made again: as long as it trains, leave it there")
+
+    def release(self) -> None:
+        """Release the locks."""
+        for descriptor in (*self._descriptors, self.lock):
+            release(descriptor)
 
 
 @contextmanager

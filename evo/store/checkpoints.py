@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DataError, ResourceError
-from evo.files.arrays import Arrays, Layout, decode, layouts, pieces
+from evo.files.arrays import Arrays, Layout, checked, decode, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.hashing import Digests, array_digest
+from evo.files.hashing import Digests, array_digest, frozen
 from evo.files.layout import POPULATION, PUBLISHED, RECORDS
 from evo.store.manifest import FileStamp, Line
 
@@ -34,6 +34,14 @@ class Computed(NamedTuple):
 
     state: Arrays | None  # None: it will have no checkpoint
     record: Arrays
+
+
+def copied(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    """Return read-only copies of arrays; an array that can no longer change is returned as it is."""
+    copies = {name: array if frozen(array) else array.copy() for name, array in checked(arrays).items()}
+    for copy in copies.values():
+        copy.setflags(write=False)
+    return copies
 
 
 def population_file(generation: int) -> str:

@@ -24,7 +24,7 @@ from evo.files.durable import resources
 from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, MANIFEST, check_format
 from evo.files.lines import append, with_checksum, without_checksum
-from evo.records import Spent
+from evo.records import NOTHING, Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
@@ -64,7 +64,19 @@ class Line:
         return with_checksum({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
 
 
-class Lines(Sequence[Line]):
+class Totals(NamedTuple):
+    """Sums over the first `lines` lines."""
+
+    lines: int = 0
+    spent: Spent = NOTHING
+    best: int = -1  # the newest generation that brought a champion
+
+    def plus(self, line: Line) -> Totals:
+        """Return the sums with one more line."""
+        return Totals(self.lines + 1, self.spent.plus(line.spent), line.generation if line.best else self.best)
+
+
+class StoredLines(Sequence[Line]):
     """The lines of an open manifest, read as they are asked for: a million generations take eight megabytes."""
 
     def __init__(self, descriptor: int, ends: array[int]) -> None:
@@ -80,7 +92,7 @@ class Lines(Sequence[Line]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             first, last, _ = index.indices(len(self))
-            return Lines(self._descriptor, self.ends[first : max(first, last) + 1])
+            return StoredLines(self._descriptor, self.ends[first : max(first, last) + 1])
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         if index % len(self) == len(self) - 1:
@@ -173,7 +185,7 @@ def parse(texts: Iterable[tuple[int, bytes]], source: str, descriptor: int | Non
         ends.append(end)
         previous = line.state_hash
     size = max([end, *(end for end, _ in reading)])
-    found = lines if descriptor is None else Lines(descriptor, ends)
+    found = lines if descriptor is None else StoredLines(descriptor, ends)
     return Manifest(identity, first_hash(identity), found, ends, size, **flaw)
 
 

@@ -25,23 +25,24 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, LockedError, ResourceError, notice
-from evo.files.arrays import Arrays, checked
+from evo.files.arrays import Arrays
 from evo.files.durable import resources
-from evo.files.hashing import Digests, array_digest, frozen, next_hash
+from evo.files.hashing import Digests, array_digest, next_hash
 from evo.files.layout import MANIFEST
-from evo.files.lock import acquire, hold, release, still_held
-from evo.records import NOTHING, Spent
+from evo.files.lock import Held, acquire
+from evo.records import Spent
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
     Computed,
     Published,
     Records,
+    copied,
     damaged_records,
     population_file,
     read_record,
@@ -49,56 +50,12 @@ from evo.store.checkpoints import (
     remove_old_checkpoints,
     write_generations,
 )
-from evo.store.manifest import Line, Lines
+from evo.store.manifest import Line, StoredLines, Totals
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
-
-
-class _Totals(NamedTuple):
-    """Sums over the first `lines` lines."""
-
-    lines: int = 0
-    spent: Spent = NOTHING
-    best: int = -1  # the newest generation that brought a champion
-
-
-class _Held:
-    """What the master holds: the directory, its lock, and its manifest, locked too in case the lock is deleted."""
-
-    def __init__(self, directory: Path, lock: int) -> None:
-        self.master, self.lock, self._descriptors = os.getpid(), lock, list[int]()
-        try:
-            with resources("open", directory):
-                self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
-                self.manifest = self._opened(directory / MANIFEST, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-                hold(self.manifest, directory)
-        except BaseException:
-            self.release()
-            raise
-
-    def _opened(self, path: Path, flags: int) -> int:
-        self._descriptors.append(os.open(path, flags))
-        return self._descriptors[-1]
-
-    def place(self, directory: Path) -> Path:
-        """Return the directory, or where it is now if it was renamed. ResourceError: it was removed."""
-        ours = os.fstat(self._directory)
-        with suppress(OSError):
-            if os.path.samestat(ours, os.stat(directory)):
-                return directory
-        with suppress(OSError):
-            place = Path(os.readlink(f"/proc/self/fd/{self._directory}"))
-            if os.path.samestat(ours, os.stat(place)):
-                return place
-        raise ResourceError(f"{directory}: the run directory was removed while the run trained")
-
-    def release(self) -> None:
-        """Release the locks."""
-        for descriptor in (*self._descriptors, self.lock):
-            release(descriptor)
 
 
 class Store:
@@ -108,7 +65,7 @@ class Store:
     forked, the store does nothing.
     """
 
-    def __init__(self, directory: Path, recovered: Recovered, held: _Held | None, keep_every: int) -> None:
+    def __init__(self, directory: Path, recovered: Recovered, held: Held | None, keep_every: int) -> None:
         """Use `create`, `open` or `read`."""
         self.directory = directory
         self.identity: Mapping[str, Any] = recovered.manifest.identity
@@ -117,7 +74,7 @@ class Store:
         self._durable: Sequence[Line] = recovered.lines
         self._pending: list[Line] = []  # committed, and not yet durable
         self._computed: dict[int, Computed] = {}  # by the pending ones
-        self._totals = self._durable_totals = _Totals()
+        self._totals = self._durable_totals = Totals()
         self._metrics = MetricsFile(directory)
         self._held = held
         self._keep_every = keep_every
@@ -140,8 +97,8 @@ class Store:
         """
         lock, held = make_run_directory(directory, config_toml, identity), None
         try:
-            held = _Held(directory, lock)
-            store = cls(directory, recover(directory, held.manifest), held, keep_every)
+            held = Held(directory, lock, MANIFEST)
+            store = cls(directory, recover(directory, held.file), held, keep_every)
             store._created = True
             return store
         except BaseException:
@@ -158,9 +115,9 @@ class Store:
         intact checkpoint, LockedError where another process holds it.
         """
         require_run_directory(directory)
-        held = _Held(directory, acquire(directory))
+        held = Held(directory, acquire(directory), MANIFEST)
         try:
-            store = cls(directory, recovered := recover(directory, held.manifest), held, KEEP_EVERY)
+            store = cls(directory, recovered := recover(directory, held.file), held, KEEP_EVERY)
             with resources("write to", directory):
                 clean(directory, recovered)
             mistakes = store.metrics_mistakes()
@@ -185,11 +142,6 @@ class Store:
     def next_generation(self) -> int:
         """The number of committed generations."""
         return self._pending[-1].generation + 1 if self._pending else len(self._durable)
-
-    @property
-    def durable(self) -> int:
-        """The number of generations that are on disk."""
-        return len(self._durable)
 
     @property
     def state_hash(self) -> str:
@@ -228,7 +180,7 @@ class Store:
         self._require_writable()
         if generation != self.next_generation:
             raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
-        states, records = _copies(state), _copies(record)
+        states, records = copied(state), copied(record)
         arrays = {f"state/{name}": self._digests.of(name, array) for name, array in states.items()}
         arrays |= {f"record/{name}": array_digest(name, array) for name, array in records.items()}
         line = Line(
@@ -258,7 +210,7 @@ class Store:
         with self._flushing:
             held = self._require_writable()
             try:
-                held.lock = still_held(self.directory, held.lock)
+                held.require(self.directory)
                 self._flush_generations()
                 if self._champion is not None:
                     write_champion(self.directory, *self._champion)
@@ -271,23 +223,19 @@ class Store:
 
     def load(self) -> dict[str, NDArray[np.generic]]:
         """Return the state after the newest generation; empty before the first."""
-        if self._pending:
-            self.flush()
         return self.read_state(self.next_generation - 1) if self.next_generation else {}
 
     def read_state(self, generation: int) -> dict[str, NDArray[np.generic]]:
-        """Return the state after a durable generation. Raises DataError where its checkpoint is not kept or corrupt."""
-        return read_state(self.directory, self._durable[generation])
+        """Return the state after a generation. Raises DataError where its checkpoint is not kept or is corrupt."""
+        return read_state(self.directory, self._flushed()[generation])
 
     def read_record(self, generation: int) -> dict[str, NDArray[np.generic]]:
-        """Return the record of a durable generation. Raises DataError where it is corrupt."""
-        return read_record(self.directory, self._durable[generation])
+        """Return the record of a generation. Raises DataError where it is corrupt."""
+        return read_record(self.directory, self._flushed()[generation])
 
     def records(self) -> Records:
         """Return the records of all generations, which are read as they are asked for."""
-        if self._pending:
-            self.flush()
-        return Records(self.directory, self._durable[:])
+        return Records(self.directory, self._flushed()[:])
 
     def log(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a committed generation; they replace earlier ones of that generation."""
@@ -330,8 +278,10 @@ class Store:
         corrected experiment would else find its directory taken, by a run that cannot go on.
         """
         useless = isinstance(error, ConfigurationError) and self._created and not self.next_generation
-        if useless:  # while no other process can resume from it
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if useless:
+            with suppress(ResourceError):  # there is nothing to flush
+                shutil.rmtree(self.directory, ignore_errors=True)  # while no other process can resume from it
+                self.close()
         self.close()
         return useless
 
@@ -346,7 +296,12 @@ class Store:
         newest: Line = self._pending[-1] if self._pending else self._durable[-1]
         return newest
 
-    def _require_writable(self) -> _Held:
+    def _flushed(self) -> Sequence[Line]:
+        if self._pending:
+            self.flush()
+        return self._durable
+
+    def _require_writable(self) -> Held:
         """Return what this process holds, and go on where the directory is now, if it was renamed."""
         if self._failure is not None:
             raise self._failure
@@ -358,13 +313,10 @@ class Store:
             self._moved = True
         return self._held
 
-    def _sum(self) -> _Totals:
-        lines, spent, best = self._totals
-        for number in range(lines, self.next_generation):
-            line = self._durable[number] if number < self.durable else self._pending[number - self.next_generation]
-            best = line.generation if line.best else best
-            lines, spent = lines + 1, spent.plus(line.spent)
-        self._totals = _Totals(lines, spent, best)
+    def _sum(self) -> Totals:
+        for number in range(self._totals.lines, self.next_generation):
+            newer = number - self.next_generation + len(self._pending)
+            self._totals = self._totals.plus(self._pending[newer] if newer >= 0 else self._durable[number])
         return self._totals
 
     def _newest_checkpoint(self) -> dict[str, str]:
@@ -382,24 +334,17 @@ class Store:
                 self._computed[generation] = pending._replace(state=None)
 
     def _flush_generations(self) -> None:
-        """Write pending generations; everything before the append can be repeated, so an interrupt loses nothing."""
+        """Write pending generations; an interrupt between any two lines loses nothing, for all can be repeated."""
         if not self._pending:
             return
-        assert isinstance(self._durable, Lines)
-        pending = self._pending[self.durable - self._pending[0].generation :]  # all, but after an interrupt
-        files = write_generations(
-            self.directory, {line.generation: self._computed[line.generation] for line in pending}
-        )
-        lines = [dataclasses.replace(line, files=files[line.generation]) for line in pending]
-        self._durable.extend(self.directory / MANIFEST, lines)
+        assert isinstance(self._durable, StoredLines)
+        if pending := [line for line in self._pending if line.generation >= len(self._durable)]:
+            made = write_generations(
+                self.directory, {line.generation: self._computed[line.generation] for line in pending}
+            )
+            lines = [dataclasses.replace(line, files=made[line.generation]) for line in pending]
+            self._durable.extend(self.directory / MANIFEST, lines)
         self._pending.clear()
         self._computed.clear()
         self._pending_since, self._durable_totals = math.inf, self._sum()
         remove_old_checkpoints(self.directory, self._sum().best, self._keep_every)
-
-
-def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
-    copies = {name: array if frozen(array) else array.copy() for name, array in checked(arrays).items()}
-    for copy in copies.values():
-        copy.setflags(write=False)
-    return copies

@@ -179,8 +179,6 @@ class Session:
         generation, candidate = int(origin["generation"]), int(origin["candidate"])
         record = self.algorithm.record() if generation == store.next_generation - 1 else {}
         if not record:  # of an earlier generation, or of one before a resume
-            if generation >= store.durable:
-                store.flush()
             record = store.read_record(generation)
         return {name: record[name][candidate].item() for name in NAMED_BY if name in record}
 

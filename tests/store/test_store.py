@@ -170,7 +170,7 @@ def test_a_second_master_is_refused_by_the_pid_of_the_first_until_that_is_killed
 def test_a_store_that_is_closed_is_free_though_a_child_has_a_copy_of_its_descriptors(tmp_path: Path) -> None:
     store = made(tmp_path / "run", 1)
     assert store._held is not None
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[store._held.lock, store._held.manifest]):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[store._held.lock, store._held.file]):
         store.close()
         Store.open(tmp_path / "run").close()
 
