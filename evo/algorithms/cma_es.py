@@ -16,16 +16,8 @@ from pydantic import Field
 
 from evo.compiled.exact import exp
 from evo.errors import ConfigurationError
+from evo.evolution import strategy
 from evo.evolution.noise_sums import norm
-from evo.evolution.strategy import (
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    all_tie,
-    around_mean,
-    recombination_weights,
-    shared_by_rank,
-)
 from evo.networks.candidates import noise
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
@@ -34,7 +26,7 @@ MOST_WEIGHTS = 5000
 GOLDEN = 256  # rows of the matrix whose decomposition is the fingerprint: enough for several threads
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [cma_es] section."""
 
     eigen_every: int = Field(
@@ -45,7 +37,7 @@ class Options(StrategyOptions):
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest step size sigma; 0 = none")
 
 
-class Full(Distribution):
+class Full(strategy.Distribution):
     """A normal distribution of mean m, step size sigma, and covariance matrix C = B D^2 B^T."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
@@ -56,7 +48,7 @@ class Full(Distribution):
                 f"cma_es: the network has {n:,} weights, and a full covariance matrix is for at most "
                 f"{MOST_WEIGHTS:,}; use sep_cma_es"
             )
-        self.weights = recombination_weights(options.population)  # [N] best first
+        self.weights = strategy.recombination_weights(options.population)  # [N] best first
         self.mu_eff = mu_eff = 1 / math.fsum(self.weights * self.weights)  # effective number of selected candidates
         self.c_sigma = (mu_eff + 2) / (n + mu_eff + 5)  # (eq. 55)
         self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
@@ -77,7 +69,7 @@ class Full(Distribution):
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it, whose weights are published as they are."""
         count = self.options.population
-        source = around_mean(seed, number, np.zeros(count, np.float32))
+        source = strategy.around_mean(seed, number, np.zeros(count, np.float32))
         z = self._deviates(source.keys[1:])  # [N, P] (eq. 38)
         y = (z * self._lengths) @ self._vectors.T  # [N, P] (eq. 39)
         self._rows = np.concatenate((self.mean[np.newaxis], self.mean + self.sigma * y)).astype(np.float32)  # (eq. 40)
@@ -90,10 +82,10 @@ class Full(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt covariance matrix and step size."""
-        if all_tie(fitness):
+        if strategy.all_tie(fitness):
             return {}
         n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
-        weights, z = shared_by_rank(fitness, self.weights), self._deviates(source.keys)
+        weights, z = strategy.shared_by_rank(fitness, self.weights), self._deviates(source.keys)
         y = (z * self._lengths) @ self._vectors.T  # [N, P]
         z_w, y_w = weights @ z, weights @ y  # [P] (eq. 41)
         self.mean = self.mean + self.sigma * y_w  # (eq. 42)
@@ -158,6 +150,6 @@ class Full(Distribution):
         return "lapack " + hashlib.sha256(values.tobytes() + vectors.tobytes()).hexdigest()[:16]
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return CMA-ES; `setup.start` [P] becomes the first mean. ConfigurationError: too many weights."""
-    return EvolutionStrategy(options, setup, Full)
+    return strategy.EvolutionStrategy(options, setup, Full)

@@ -9,21 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
-from evo.evolution.strategy import (
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    all_tie,
-    around_mean,
-    shared_by_rank,
-)
 from evo.randomness.streams import Purpose, candidate_keys, philox_each
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [es] section."""
 
     parents: int = Field(64, ge=1, le=1_000_000, description="best candidates whose mean is the next mean (mu)")
@@ -39,7 +32,7 @@ class Options(StrategyOptions):
         return self
 
 
-class SelfAdaptive(Distribution):
+class SelfAdaptive(strategy.Distribution):
     """A normal distribution whose candidates each have a standard deviation of their own."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
@@ -54,13 +47,13 @@ class SelfAdaptive(Distribution):
         words = philox_each(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
         normal = (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
         sigmas = exp(self.log_sigma + self._spread * normal)  # sigma e^(tau N(0, 1))
-        return around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))
+        return strategy.around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
-        if all_tie(fitness):
+        if strategy.all_tie(fitness):
             return {}
-        weights = shared_by_rank(fitness, self._weights)
+        weights = strategy.shared_by_rank(fitness, self._weights)
         sigmas = source.sigmas.astype(np.float64)
         step = noise_sum(source.keys, weights * sigmas, len(self.mean))  # mean of sigma_i z_i of the best
         self.mean = self.mean + step
@@ -76,6 +69,6 @@ class SelfAdaptive(Distribution):
         self.log_sigma = float(state["log_sigma"][0])
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return the strategy; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, SelfAdaptive)
+    return strategy.EvolutionStrategy(options, setup, SelfAdaptive)

@@ -8,6 +8,7 @@ episodes, so no candidate survives on one lucky score. Candidate k and parent k 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from copy import copy
 from functools import cache
 from itertools import count
 from typing import Annotated, Literal, Self
@@ -153,7 +154,7 @@ class GeneticAlgorithm(Algorithm):
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task, self._sigmas = setup.candidates_per_task, sigma_table(options.sigma)
         self.toolbox = toolbox = base.Toolbox()
-        toolbox.register("clone", Individual.clone)
+        toolbox.register("clone", copy)
         toolbox.register("select", tools.selBest if options.selection == "truncation" else self._winners)
         toolbox.register("mate", cross)
         toolbox.register("mutate", self._mutate)

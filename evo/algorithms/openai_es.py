@@ -8,21 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sum, norm
-from evo.evolution.strategy import (
-    OPTIMIZERS,
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    around_mean,
-    centred_ranks,
-)
 from evo.learning.hyperparameters import annealed
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [openai_es] section."""
 
     sigma_final: float = Field(
@@ -51,23 +44,23 @@ class Options(StrategyOptions):
         return self
 
 
-class Gaussian(Distribution):
+class Gaussian(strategy.Distribution):
     """A normal distribution of the same standard deviation in all directions."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
         self.options, self.mean = options, mean
-        self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
+        self._optimizer = strategy.OPTIMIZERS[options.optimizer](len(self.mean))
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and antithetic pairs around it."""
         options = self.options
         sigma = annealed(options.sigma, options.sigma_final, options.sigma_generations, number)
-        return around_mean(seed, number, np.full(options.population, sigma, np.float32), antithetic=True)
+        return strategy.around_mean(seed, number, np.full(options.population, sigma, np.float32), antithetic=True)
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the gradient of the expected rank (Salimans et al., eq. 1 and algorithm 2)."""
         options, sigma = self.options, float(source.sigmas[0])
-        ranks = centred_ranks(fitness)  # F (section 2.1: fitness shaping)
+        ranks = strategy.centred_ranks(fitness)  # F (section 2.1: fitness shaping)
         factors = (ranks[::2] - ranks[1::2]) / (options.population * sigma)  # of a pair, which shares its noise
         # sum of F_i z_i / (N sigma) (algorithm 2)
         gradient = noise_sum(source.keys[::2], factors, len(self.mean))
@@ -86,6 +79,6 @@ class Gaussian(Distribution):
         self._optimizer.restore(state)
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return OpenAI-ES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Gaussian)
+    return strategy.EvolutionStrategy(options, setup, Gaussian)

@@ -8,20 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
-from evo.evolution.strategy import (
-    OPTIMIZERS,
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    around_mean,
-    centred_ranks,
-)
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [pgpe] section."""
 
     noise_recipe: ClassVar[int] = 2
@@ -44,17 +37,19 @@ class Options(StrategyOptions):
         return self
 
 
-class SymmetricNormal(Distribution):
+class SymmetricNormal(strategy.Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
         self.options, self.mean = options, mean
         self.sigmas = np.full(len(self.mean), options.sigma)  # [P]
-        self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
+        self._optimizer = strategy.OPTIMIZERS[options.optimizer](len(self.mean))
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and symmetric pairs around it."""
-        return around_mean(seed, number, np.ones(self.options.population, np.float32), antithetic=True, scale=1)
+        return strategy.around_mean(
+            seed, number, np.ones(self.options.population, np.float32), antithetic=True, scale=1
+        )
 
     def published(self) -> NDArray[np.float32]:
         """Return the mean and the standard deviations.  # [2, P]"""
@@ -62,7 +57,7 @@ class SymmetricNormal(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the likelihood gradients of the mean rank (Sehnke et al., section 2.3)."""
-        ranks, pairs = centred_ranks(fitness), len(fitness) // 2  # r: mu + epsilon, and mu - epsilon, in turns
+        ranks, pairs = strategy.centred_ranks(fitness), len(fitness) // 2  # r: mu + epsilon, and mu - epsilon, in turns
         towards = (ranks[::2] - ranks[1::2]) / (2 * pairs)  # (r+ - r-) / 2
         spread = (ranks[::2] + ranks[1::2]) / (2 * pairs)  # (r+ + r-) / 2 - b; the baseline b of ranks is 0
         noise, squares = noise_sums(source.keys[::2], towards, spread, len(self.mean))
@@ -89,6 +84,6 @@ class SymmetricNormal(Distribution):
         self._optimizer.restore(state)
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return PGPE; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, SymmetricNormal)
+    return strategy.EvolutionStrategy(options, setup, SymmetricNormal)

@@ -13,21 +13,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.compiled.exact import exp
+from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
-from evo.evolution.strategy import (
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    all_tie,
-    around_mean,
-    recombination_weights,
-    shared_by_rank,
-)
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [sep_cma_es] section."""
 
     noise_recipe: ClassVar[int] = 2
@@ -35,13 +27,13 @@ class Options(StrategyOptions):
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest step size sigma; 0 = none")
 
 
-class Separable(Distribution):
+class Separable(strategy.Distribution):
     """A normal distribution of mean m, step size sigma, and a variance for each weight relative to it."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
         self.options, self.mean = options, mean
         n = len(mean)
-        self.weights = recombination_weights(options.population)  # [N] best first
+        self.weights = strategy.recombination_weights(options.population)  # [N] best first
         self.mu_eff = mu_eff = 1 / math.fsum(self.weights * self.weights)  # effective number of selected candidates
         self.c_sigma = (mu_eff + 2) / (n + mu_eff + 5)  # (eq. 55)
         self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
@@ -58,7 +50,7 @@ class Separable(Distribution):
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates m + sigma * sqrt(C) * z around it (eqs. 38 to 40)."""
-        return around_mean(seed, number, np.full(self.options.population, self.sigma, np.float32), scale=1)
+        return strategy.around_mean(seed, number, np.full(self.options.population, self.sigma, np.float32), scale=1)
 
     def published(self) -> NDArray[np.float32]:
         """Return the mean, and the standard deviations relative to sigma.  # [2, P]"""
@@ -66,10 +58,10 @@ class Separable(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt step size and variances."""
-        if all_tie(fitness):
+        if strategy.all_tie(fitness):
             return {}
         n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
-        weights = shared_by_rank(fitness, self.weights)
+        weights = strategy.shared_by_rank(fitness, self.weights)
         z_w, z2_w = noise_sums(source.keys, weights, weights, n)  # [P] sum of w_i z_i, and of w_i z_i^2
         y_w = np.sqrt(self.variances) * z_w  # (eq. 41)
         self.mean = self.mean + self.sigma * y_w  # (eq. 42)
@@ -110,6 +102,6 @@ class Separable(Distribution):
         self.variances, self.p_sigma, self.p_c = (np.array(state[name], np.float64) for name in names)
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return separable CMA-ES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Separable)
+    return strategy.EvolutionStrategy(options, setup, Separable)

@@ -9,21 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sums, norm
-from evo.evolution.strategy import (
-    Distribution,
-    EvolutionStrategy,
-    StrategyOptions,
-    all_tie,
-    around_mean,
-    recombination_weights,
-    shared_by_rank,
-)
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
 
-class Options(StrategyOptions):
+class Options(strategy.StrategyOptions):
     """The [snes] section."""
 
     noise_recipe: ClassVar[int] = 2
@@ -34,7 +26,7 @@ class Options(StrategyOptions):
     )
 
 
-class SeparableNormal(Distribution):
+class SeparableNormal(strategy.Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
@@ -42,11 +34,11 @@ class SeparableNormal(Distribution):
         size, count = len(self.mean), options.population
         self.sigmas = np.full(size, options.sigma)  # [P]
         self._sigma_rate = options.sigma_learning_rate or (3 + ln(size)) / (5 * math.sqrt(size))
-        self._utilities = recombination_weights(count) - 1 / count  # [N] u, best first (fitness shaping)
+        self._utilities = strategy.recombination_weights(count) - 1 / count  # [N] u, best first (fitness shaping)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it."""
-        return around_mean(seed, number, np.ones(self.options.population, np.float32), scale=1)
+        return strategy.around_mean(seed, number, np.ones(self.options.population, np.float32), scale=1)
 
     def published(self) -> NDArray[np.float32]:
         """Return the mean and the standard deviations.  # [2, P]"""
@@ -54,9 +46,9 @@ class SeparableNormal(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
-        if all_tie(fitness):
+        if strategy.all_tie(fitness):
             return {}
-        utilities = shared_by_rank(fitness, self._utilities)
+        utilities = strategy.shared_by_rank(fitness, self._utilities)
         noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))  # nabla mu = sum of u s
         step = self.options.learning_rate * self.sigmas * noise
         self.mean = self.mean + step  # mu + eta_mu sigma nabla mu
@@ -73,6 +65,6 @@ class SeparableNormal(Distribution):
         self.sigmas = np.array(state["sigmas"], np.float64)
 
 
-def make(options: Options, setup: Setup) -> EvolutionStrategy:
+def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
     """Return SNES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, SeparableNormal)
+    return strategy.EvolutionStrategy(options, setup, SeparableNormal)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import blake2b
 from typing import Any, Literal
@@ -30,28 +31,17 @@ ROW = "it must be the row of an individual that the operator was called with"
 EXPECTED = {"step": f"it must be a whole number from {STEPS[0]} to {STEPS[-1]}", "row": ROW, "mate": f"{ROW}, or -1"}
 
 
+@dataclass(slots=True, eq=False)
 class Individual:
     """A network by name, for DEAP to select, clone, mate and mutate."""
 
-    __slots__ = ("age", "fitness", "key", "mate", "number", "row", "step")
-
     number: int  # in its generation
     row: int  # of the parent in the matrix of parents, which is sorted best first; -1: a fresh network
-    mate: int  # row of the second parent; -1: none
-    key: int  # of its noise and its crossover; 0: an elite, the unchanged parent
-    step: int  # its sigma is sigma * 2^(step / 8), in STEPS
-    age: int  # generations in which it was evaluated
-    fitness: Any  # DEAP's, of one value, summed over episodes; a child has its parent's until it is evaluated
-
-    def __init__(
-        self, number: int, row: int, mate: int = -1, key: int = 0, step: int = 0, age: int = 0, fitness: Any = None
-    ) -> None:
-        self.number, self.row, self.mate, self.key = number, row, mate, key
-        self.step, self.age, self.fitness = step, age, fitness
-
-    def clone(self) -> Individual:
-        """Return a copy with the same fitness."""
-        return Individual(self.number, self.row, self.mate, self.key, self.step, self.age, self.fitness)
+    mate: int = -1  # row of the second parent; -1: none
+    key: int = 0  # of its noise and its crossover; 0: an elite, the unchanged parent
+    step: int = 0  # its sigma is sigma * 2^(step / 8), in STEPS
+    age: int = 0  # generations in which it was evaluated
+    fitness: Any = None  # DEAP's, of one value, a summed return; a child has its parent's until it is evaluated
 
 
 @cache

@@ -21,39 +21,29 @@ def write_network(file: Path, kind: str, run: Run) -> None:
 
     Raises ConfigurationError where the library that it needs is not installed, or the champion has no such form.
     """
-    if kind not in ("npz", "python") and not run.config.network().differentiable:
-        raise ConfigurationError(f"--to {kind}: a decision tree has no such form; use --to python or --to npz")
-    if kind == "savedmodel":
-        _model(run, kind).export(str(file), verbose=False)
-    elif kind == "keras":
-        _model(run, kind).save(str(file))
-    elif kind == "checkpoint":
-        _checkpoint(file, run)
-    elif kind == "onnx":
-        from evo.exports.onnx_model import write_onnx
+    from evo.config.environments import environment_of
 
-        write_onnx(file, run)
+    network, weights, environment = run.config.network(), run.champion.weights, environment_of(run.config.environment)
+    if kind not in ("npz", "python") and not network.differentiable:
+        raise ConfigurationError(f"--to {kind}: a decision tree has no such form; use --to python or --to npz")
+    if kind == "npz":
+        import numpy as np
+
+        arrays: dict[str, Any] = dict(zip(network.names(), network.split(weights), strict=True))
+        np.savez(file, **arrays, **layers_of(network, environment.normalisation))
+    elif kind == "onnx":
+        from evo.exports.onnx_model import FACTS, onnx_model
+
+        facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
+        discrete = not environment.continuous
+        model = onnx_model(network, weights, facts, discrete=discrete, normalisation=environment.normalisation)
+        file.write_bytes(model.SerializeToString())
     elif kind == "python":
         from evo.exports.decision_tree import python_file
 
         file.write_text(python_file(run), encoding="utf-8")
     else:
-        _npz(file, run)
-
-
-def _npz(file: Path, run: Run) -> None:
-    import numpy as np
-
-    network = run.config.network()
-    arrays: dict[str, Any] = dict(zip(network.names(), network.split(run.champion.weights), strict=True))
-    np.savez(file, **arrays, **layers_of(network, normalisation_of(run)))
-
-
-def normalisation_of(run: Run) -> Normalisation | None:
-    """Return how the environment of a run normalises observations; None where it does not."""
-    from evo.config.environments import environment_of
-
-    return environment_of(run.config.environment).normalisation
+        _write_keras(file, kind, run, environment.normalisation)
 
 
 def layers_of(network: Network, normalisation: Normalisation | None = None) -> dict[str, Any]:
@@ -85,16 +75,8 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     return about
 
 
-def _checkpoint(file: Path, run: Run) -> None:
-    model = _model(run, "checkpoint")
-    import tensorflow as tf
-
-    manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
-    manager.save(int(run.champion.about.get("generation", 0)))
-
-
-def _model(run: Run, kind: str) -> Any:
-    """Return the champion as a Keras model, on the CPU."""
+def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation | None) -> None:
+    """Write the champion as a Keras model, which is made on the CPU."""
     import os
 
     from evo.networks.keras_form import build_keras, set_weights
@@ -104,7 +86,14 @@ def _model(run: Run, kind: str) -> Any:
 
     os.environ.setdefault(VISIBLE, NO_GPU)
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
-    network = run.config.network()
-    model = build_keras(network, normalisation=normalisation_of(run))
-    set_weights(model, network, run.champion.weights)
-    return model
+    model = build_keras(run.config.network(), normalisation=normalisation)
+    set_weights(model, run.config.network(), run.champion.weights)
+    if kind == "savedmodel":
+        model.export(str(file), verbose=False)
+    elif kind == "keras":
+        model.save(str(file))
+    else:
+        import tensorflow as tf
+
+        manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
+        manager.save(int(run.champion.about.get("generation", 0)))

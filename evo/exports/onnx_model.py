@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,27 +16,10 @@ if TYPE_CHECKING:
     from evo.environment import Normalisation
     from evo.networks.layer import Layer
     from evo.networks.network import Network
-    from evo.store.run import Run
 
 OPSET, FORMAT = 18, 9  # of operators; of the file (IR version): runtimes since 2023 read both
 INPUT, SCORES, ACTIONS = "observations", "scores", "actions"
 FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of the champion, kept as properties
-
-
-def write_onnx(file: Path, run: Run) -> None:
-    """Write the champion with its facts; ConfigurationError where onnx is not installed."""
-    from evo.config.environments import environment_of
-
-    environment = environment_of(run.config.environment)
-    facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
-    model = onnx_model(
-        run.config.network(),
-        run.champion.weights,
-        facts,
-        discrete=not environment.continuous,
-        normalisation=environment.normalisation,
-    )
-    file.write_bytes(model.SerializeToString())
 
 
 def onnx_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import shutil
@@ -23,10 +24,12 @@ EXAMPLE = ROOT / "docs" / "examples" / "algorithms" / "operators.py"
 OWN = ("--plugin", "operators", "--set", "ga.select=operators:select", "--set", "ga.mutate=operators:mutate")
 BOTH = (*OWN, "--set", "ga.mate=operators:mate", "--set", "ga.crossover=uniform", "--set", "ga.adapt=true")
 WRONG = """
+import copy
+
 plugs_into = "operators"
 
 def too_few(individuals, k): return individuals[: k - 1]
-def strangers(individuals, k): return [one.clone() for one in individuals[:k]]
+def strangers(individuals, k): return [copy.copy(one) for one in individuals[:k]]
 def broken(individuals, k): return [individuals[0].weights] * k
 def nothing(child): child.step += 1
 def far(child): child.step = 97; return (child,)
@@ -145,7 +148,7 @@ def test_drawing_from_a_stream_leaves_the_global_generator_as_it_was() -> None:
 
 def test_a_clone_is_changed_alone() -> None:
     parent = Individual(0, 3, step=8, age=2, fitness=fitness_class(1)((5,)))
-    child = parent.clone()
+    child = copy.copy(parent)
     cross(child, Individual(1, 4))
     child.step += 1
     assert (child.row, child.mate, child.step, child.fitness.values) == (3, 4, 9, (5,))
