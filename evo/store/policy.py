@@ -43,28 +43,35 @@ class Policy:
         observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
         gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape.
         """
+        scores = self.scores(observations)[..., : self.network.actions]
+        if self._continuous:
+            return scores
+        if action_masks is not None:
+            scores = np.where(np.asarray(action_masks).reshape(scores.shape) != 0, scores, -np.inf)
+        actions = scores.argmax(axis=-1)
+        return int(actions) if scores.ndim == 1 else actions
+
+    def scores(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Return all outputs of the network: a score of each action, then those of other heads, such as a value.
+
+        observations [*shape] -> [O], or [B, *shape] -> [B, O]. For continuous actions the first outputs are their
+        means. ValueError: another shape.
+        """
         seen, shape = np.asarray(observations, np.float32), self.network.shape
         if shape not in (seen.shape, seen.shape[1:]):
             raise ValueError(
                 f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"
             )
-        scores = self.scores(seen.reshape(-1, *shape))[:, : self.network.actions]
-        if self._continuous:
-            return scores[0] if seen.shape == shape else scores
-        if action_masks is not None:
-            scores = np.where(np.asarray(action_masks).reshape(len(scores), -1) != 0, scores, -np.inf)
-        actions = scores.argmax(axis=1)
-        return int(actions[0]) if seen.shape == shape else actions
-
-    def scores(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return all outputs of the network.  # [B, *shape] -> [B, O]"""
+        batch = seen.reshape(-1, *shape)
         if self._tensorflow:
-            return np.asarray(self._model(observations), np.float32)
-        from evo.kernels import lanes
-        from evo.process import interrupts_wait
+            outputs = np.asarray(self._model(batch), np.float32)
+        else:
+            from evo.kernels import lanes
+            from evo.process import interrupts_wait
 
-        with interrupts_wait():  # the first call compiles
-            return lanes.scores(self.network, self.weights, observations)
+            with interrupts_wait():  # the first call compiles
+                outputs = lanes.scores(self.network, self.weights, batch)
+        return outputs[0] if seen.shape == shape else outputs
 
     @cached_property
     def _model(self) -> Any:

@@ -342,7 +342,8 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
     observation, info = env.reset(seed=facts["seed"])
     outputs, total = [], 0.0
     for number, action in enumerate(facts["actions"], 1):
-        outputs.append(policy.scores(np.asarray(observation, np.float32)[None])[0])
+        outputs.append(policy.scores(observation))
+        assert (outputs[-1] == policy.scores(np.asarray(observation)[np.newaxis])[0]).all()
         assert policy(observation, info.get("action_mask")) == action
         observation, reward, terminated, truncated, info = env.step(action)
         total += reward
