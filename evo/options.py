@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from evo.errors import did_you_mean
+from evo.mistakes import mistakes_text
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
@@ -19,44 +17,6 @@ class Section(BaseModel):
     """One section of the experiment file: strict types, no unknown keys, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-def mistakes_text(model: type[Section], error: ValidationError) -> str:
-    """Return what is wrong with the options of a section, in a line."""
-    return "; ".join(_mistake_text(model, dict(one)) for one in error.errors())
-
-
-def plain(value: Any) -> Any:
-    """Return a value as a TOML file would give it: numbers of NumPy, arrays, tuples and paths become what it has."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    as_python = getattr(value, "tolist", None)
-    return as_python() if callable(as_python) else value
-
-
-def quoted_choices(context: Mapping[str, Any]) -> list[str]:
-    """Return the values that an option may have, as pydantic quotes those of a Literal in the context of a mistake."""
-    return re.findall(r"'([^']*)'", str(context.get("expected", "")))
-
-
-def _mistake_text(model: type[Section], mistake: dict[str, Any]) -> str:
-    """Return a mistake of pydantic in our words."""
-    text = str(mistake["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    place = mistake["loc"]
-    if mistake["type"] == "extra_forbidden":
-        known = [*model.model_fields] if len(place) == 1 else []
-        listed = f"; known are {', '.join(known)}" if known else ""
-        text = f"unknown key{did_you_mean(str(place[-1]), known) or listed}"
-    elif text.startswith("must be "):
-        value, choices = mistake["input"], quoted_choices(mistake.get("ctx", {}))
-        text += f", not {value!r:.60}{did_you_mean(value, choices) if isinstance(value, str) else ''}"
-    if not place:  # of several options together
-        return text
-    return f"{'.'.join(map(str, place))}: {text}"
 
 
 class EnvironmentOptions(Section):
@@ -95,10 +55,8 @@ class EnvironmentOptions(Section):
             name = f"training[{number}]" if isinstance(self.training, list) else "training"
             if fixed := changes.keys() & OF_TRAINER:
                 raise ValueError(f"{name}: {', '.join(sorted(fixed))} cannot be another one")
-            try:
-                self._changed(changes)
-            except ValidationError as error:
-                raise ValueError(f"{name}: {mistakes_text(type(self), error)}") from None
+            if wrong := mistakes_text(type(self), self._with(changes)):
+                raise ValueError(f"{name}: {wrong}")
         return self
 
     @property
@@ -110,14 +68,14 @@ class EnvironmentOptions(Section):
 
     def in_training(self) -> tuple[Self, ...]:
         """Return the options that training episodes have, of each generation in turn; empty: these."""
-        return tuple(self._changed(changes) for changes in self.changes)
+        return tuple(type(self).model_validate(self._with(changes)) for changes in self.changes)
 
-    def _changed(self, changes: dict[str, JsonValue]) -> Self:
+    def _with(self, changes: dict[str, JsonValue]) -> dict[str, Any]:
         options = self.model_dump(exclude=IN_TRAINING)
         for name, value in changes.items():
             before = options.get(name)
             options[name] = before | value if isinstance(value, dict) and isinstance(before, dict) else value
-        return type(self).model_validate(options)
+        return options
 
     def title(self) -> str:
         """Return the environment in a few words, for the first line of a run."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -15,9 +15,9 @@ from evo.comparison.methods import FEW, impossible
 from evo.comparison.runs import Place, PlannedRun, place_of
 from evo.config.experiment import Experiment
 from evo.config.experiment_file import ExperimentFile
-from evo.config.mistakes import Mistake, shown, validate
 from evo.config.sections import SPENT, amount_text
 from evo.errors import ConfigurationError, counted, did_you_mean
+from evo.mistakes import Mistake, shown, validate
 from evo.options import Section
 from evo.statistics import LEAST_SEEDS, LEVEL, least_p_value
 from evo.store.run_directory import file_instead
@@ -190,7 +190,7 @@ def _section(tables: Mapping[str, Any]) -> tuple[ComparisonSection | None, list[
     if SECTION not in tables and mistakes:
         return None, mistakes
     section, wrong = validate(ComparisonSection, SECTION, values)
-    return cast(ComparisonSection | None, section), mistakes + wrong
+    return section, mistakes + wrong
 
 
 def _methods(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
-from evo.config.toml import value_text
 from evo.errors import ConfigurationError, DataError, counted, first_line
 from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.run import Run
 from evo.store.store import Store
+from evo.toml import value_text
 from evo.training.session import known_champion
 
 if TYPE_CHECKING:

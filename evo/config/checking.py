@@ -8,10 +8,10 @@ from typing import Any
 
 from evo.config.environments import curriculum_of, environment_of, file_here
 from evo.config.experiment_file import ExperimentFile
-from evo.config.mistakes import MOST, Mistake, shown, unknown_key, validate
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment
 from evo.errors import ConfigurationError, did_you_mean
+from evo.mistakes import MOST, Mistake, shown, unknown_key, validate
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section

@@ -11,18 +11,18 @@ from typing import Any
 from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
-from evo.config.mistakes import shown
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
-from evo.config.toml import section_text, value_text
 from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, printable
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
+from evo.mistakes import shown
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.options import AlgorithmOptions, EnvironmentOptions, Section, plain
+from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import code, registry
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
+from evo.toml import plain, section_text, value_text
 from evo.workers.options import LearnerDevices, WorkersOptions
 
 ARITHMETIC = "learner.arithmetic"  # of an identity

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.config.mistakes import Mistake
 from evo.errors import ConfigurationError, closest, printable
-from evo.options import plain
+from evo.mistakes import Mistake, name_of
+from evo.toml import plain
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
 Hosts = Literal["typed", "refused", "ignored", "kept"]  # what becomes of hosts that a file names; see `Experiment.load`
@@ -113,10 +113,7 @@ class ExperimentFile:
 
     def _placed(self, mistake: Mistake) -> tuple[int, str]:
         """Return the line of a mistake, or 0 where it was typed, and its text."""
-        name = ""
-        for step in mistake.path:
-            name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else step
-        what = f"{printable(name)}: {printable(mistake.text)}"
+        what = f"{printable(name_of(mistake.path))}: {printable(mistake.text)}"
         keys = tuple(step for step in mistake.path if isinstance(step, str))
         for length in range(len(keys), 1, -1):
             source = self._came_from.get(keys[:length])

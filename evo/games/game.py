@@ -9,16 +9,15 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal
 
-from pydantic import ValidationError
-
 from evo.environment import RANDOM, Environment, Shown
 from evo.errors import ConfigurationError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.plain import PlainEnv, PlainGame, random_action
-from evo.options import mistakes_text, plain
+from evo.mistakes import mistakes_text
 from evo.plugins import mistakes
 from evo.records import GOES_ON
+from evo.toml import plain
 
 STEP_SECONDS = 2e-5  # of one environment behind Gymnasium's interface
 
@@ -215,10 +214,10 @@ def environment_with(module: str, options: Mapping[str, Any]) -> GameEnvironment
     """Return the environment of the game in a module with these options; OptionError names those that are wrong."""
     make: Game = import_module(module).make
     name = module.rpartition(".")[2]
-    try:
-        return make(make.options.model_validate({"id": name, **plain(options)}, context=IN_GYMNASIUM))
-    except ValidationError as error:
-        raise OptionError(f"game {name}: {mistakes_text(make.options, error)}") from None
+    values = {"id": name, **plain(options)}
+    if wrong := mistakes_text(make.options, values, IN_GYMNASIUM):
+        raise OptionError(f"game {name}: {wrong}")
+    return make(make.options.model_validate(values, context=IN_GYMNASIUM))
 
 
 IN_GYMNASIUM = {"truncated_outside": True}  # options of episodes without an end are fine: a TimeLimit may end them

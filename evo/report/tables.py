@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from evo.config.experiment import Experiment
-from evo.config.toml import section_text, value_text
 from evo.errors import EvoError, counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
@@ -18,6 +17,7 @@ from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
 from evo.report.replays import Replays
 from evo.store.run import Run
+from evo.toml import section_text, value_text
 from evo.training.testing import Baseline
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first

@@ -18,11 +18,11 @@ from evo.config.checking import FIXED
 from evo.config.environments import require_plug_ins
 from evo.config.experiment import Experiment, difference
 from evo.config.sections import RunOptions
-from evo.config.toml import key_text, value_text
 from evo.errors import ConfigurationError, DataError
 from evo.files.layout import FORMAT
 from evo.plugins import registry
 from evo.run import train
+from evo.toml import key_text, value_text
 
 PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
@@ -572,7 +572,7 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
         ),
         (
             "[environment]\ntraining = { size = 3 }\n",
-            "2: environment.training: size: must be greater than or equal to 4, not 3",
+            "2: environment.training: size: must be at least 4, not 3",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evo.cli.main import main
-from evo.config.toml import value_text
+from evo.toml import value_text
 from tests.config.test_config import SECTIONS, VALUES, experiments
 from tests.helpers.sampling import sampled
 

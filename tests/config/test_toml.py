@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.config.experiment_file import key_lines
-from evo.config.toml import key_text, section_text, value_text
+from evo.toml import key_text, section_text, value_text
 
 
 def test_lines_of_everything_that_toml_can_write() -> None:

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 # Low to high: a folder imports only folders that stand before it.
 LAYERS = (
-    "version", "errors", "numbers", "clock", "process", "statistics", "records", "options", "environment", "plugins",
+    "version", "errors", "numbers", "clock", "process", "statistics", "toml", "mistakes", "records",
+    "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
     "rollouts", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify",
     "comparison", "diagnosis", "exports", "sweeps", "report", "run", "planning", "testing", "cli", "__main__",

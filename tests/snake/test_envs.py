@@ -191,7 +191,7 @@ def test_a_vector_refuses_what_is_not_an_action_or_comes_too_late() -> None:
         ({"observation": "pixels"}, "'frame', 'planes', 'ego', 'window'"),
         ({"observation": "ego", "actions": "absolute"}, 'so use "relative"'),
         ({"mask": "all"}, "'none', 'reverse' or 'fatal'"),
-        ({"size": 3}, "size: must be greater than or equal to 4"),
+        ({"size": 3}, "size: must be at least 4"),
         ({"window": 4}, "not an odd number"),
         ({"rewards": {"fruits": 1}}, "rewards.fruits: unknown key"),
         ({"render_mode": "svg"}, "rgb_array, ansi, human"),

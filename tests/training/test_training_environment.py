@@ -191,9 +191,9 @@ def test_nested_options_change_one_by_one() -> None:
     [
         ({"id": "catch"}, "training: id cannot be another one"),
         ({"starvatoin": 3}, "training: starvatoin: unknown key - did you mean `starvation`?"),
-        ({"starvation": "x"}, "training: starvation: must be a valid integer"),
-        ({"starvation": {}}, "training: starvation: must be a valid integer"),
-        ([{"starvation": 9}, {"starvation": "x"}], r"training\[1\]: starvation: must be a valid integer"),
+        ({"starvation": "x"}, "training: starvation: must be a whole number"),
+        ({"starvation": {}}, "training: starvation: must be a whole number"),
+        ([{"starvation": 9}, {"starvation": "x"}], r"training\[1\]: starvation: must be a whole number"),
         ([{"id": "catch"}, {"starvation": 9}], r"training\[0\]: id cannot be another one"),
         (3, "environment.training: must be a table or a list, not 3"),
         ([3], r"environment.training: a list must have tables, as in \[{max_steps = 100}, {}\]"),

@@ -107,7 +107,7 @@ def _rows(options: Mapping[str, FieldInfo], name: str) -> Iterator[tuple[str, Fi
 
 
 def _assignment(key: str, default: object) -> str:
-    from evo.config.toml import value_text
+    from evo.toml import value_text
 
     return f"{key} (not set)" if default is None else f"{key} = {value_text(default)}"
 

@@ -1,25 +1,23 @@
-"""Validation errors as sentences: the key, the allowed values, and the value given."""
+"""Mistakes in options as sentences: the key, the allowed values, and the value that is there."""
 
 from __future__ import annotations
 
-import copy
 import datetime
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from evo.config.toml import value_text
 from evo.errors import counted, did_you_mean
-from evo.options import Section, quoted_choices
+from evo.toml import plain, value_text
 
 MOST = 100  # mistakes that are collected of one section
 LARGEST_WHOLE = 2.0**53  # below it, a float is the number that was typed
 
+Model = TypeVar("Model", bound=BaseModel)
 Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
 
 # Names of options in Stable-Baselines3, CleanRL, EvoTorch, evosax and pycma, and their names here.
@@ -71,31 +69,45 @@ class Mistake:
     text: str
 
 
-def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> tuple[Section | None, list[Mistake]]:
+def validate(
+    model: type[Model], section: str, values: Mapping[str, Any], context: Mapping[str, Any] | None = None
+) -> tuple[Model | None, list[Mistake]]:
     """Return the validated section, or None and all its mistakes.
 
     A model checks contradictions between keys only when each key is valid, and may stop at the first. So invalid keys
     are removed and the rest is validated again; mistakes that then name a removed key are ignored.
     """
-    rest: Any = copy.deepcopy(values)
+    rest: Any = plain(values)
     mistakes: list[Mistake] = []
     out: set[Path] = set()
     while True:
         try:
-            valid = model.model_validate(rest)
+            valid = model.model_validate(rest, context=context)
             return (None if mistakes else valid), mistakes
         except ValidationError as error:
             found: set[Path] = set()
             for path, text, blamed in _grouped(model, rest, error):
                 if not blamed & out:
                     mistakes.append(Mistake((section, *path), text))
-                found |= {blame for blame in blamed if blame and _inside(blame, rest) == blame}
+                found |= {blame for blame in blamed if blame and _inside(blame, rest)[0] == blame}
         if not found or len(mistakes) >= MOST:
             return None, mistakes
         out |= found
         for *tables, key in found:
-            with suppress(KeyError):
-                del _at(tables, rest)[key]
+            table = _inside(tables, rest)[1]
+            if isinstance(table, dict):
+                table.pop(key, None)
+
+
+def mistakes_text(model: type[BaseModel], values: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> str:
+    """Return what is wrong with the options of a section, in a line; empty: nothing."""
+    mistakes = validate(model, "", values, context)[1]
+    return "; ".join(": ".join(filter(None, (name_of(one.path[1:]), one.text))) for one in mistakes)
+
+
+def name_of(path: Path) -> str:
+    """Return a key as it is written, as in policy.conv[0][2]."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 def unknown_key(wrong: str, known: Iterable[str]) -> str:
@@ -110,41 +122,38 @@ def unknown_key(wrong: str, known: Iterable[str]) -> str:
     return f"unknown key{did_you_mean(wrong, names) or listed}"
 
 
-def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
+def _grouped(model: type[BaseModel], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
     """Return the path and sentence of every mistake in `error`, and the keys that it names."""
     found: list[tuple[Path, str, set[Path]]] = []
-    expected: dict[Path, list[str]] = {}
-    choices: dict[Path, list[str]] = {}
+    expected: dict[Path, tuple[Any, list[str], list[str]]] = {}  # value, what may be there, and choices among that
     for one in error.errors(include_url=False)[:MOST]:
-        path = one["loc"] if one["type"] == "missing" else _inside(one["loc"], values)
-        context = one.get("ctx", {})
-        if one["type"] == "missing":
-            found.append((path, "is missing", {path}))
-        elif one["type"] == "extra_forbidden":
+        kind, context = one["type"], one.get("ctx", {})
+        path, value = _inside(one["loc"], values)
+        if kind == "missing":
+            found.append((one["loc"], "is missing", {one["loc"]}))
+        elif kind == "extra_forbidden":
             found.append((path, unknown_key(str(path[-1]), _fields(model, path[:-1])), {path}))
-        elif one["type"] == "value_error":
-            for line in str(context.get("error", one["msg"])).splitlines():  # a rule a line
+        elif kind == "value_error":
+            for line in str(context["error"]).splitlines():  # a rule a line
                 keys, text = _named(line, _fields(model, path))
                 blamed = {(*path, key) for key in keys} or {_table(path)}
                 found.append((path + tuple(keys[:1]), text, blamed))
-        elif one["type"] in LENGTHS:
-            count, text = len(_at(path, values)), LENGTHS[one["type"]].format(**context)
-            has = f"has {counted(count, 'item')}" if count else "is empty"
-            found.append((path, f"{has}; {text}", {_table(path)}))
-        elif one["type"] == "literal_error":
-            options = quoted_choices(context)
-            choices.setdefault(path, []).extend(options)
-            quoted = ", ".join(f'"{option}"' for option in options)
-            expected.setdefault(path, []).append(f"one of {quoted}" if len(options) > 1 else quoted)
+        elif kind in LENGTHS:
+            has = f"has {counted(len(value), 'item')}" if value else "is empty"
+            found.append((path, f"{has}; {LENGTHS[kind].format(**context)}", {_table(path)}))
         else:
-            phrase = EXPECTED.get(one["type"])
-            text = phrase.format(**context) if phrase else f"right: {one['msg']}"
-            if one["type"] == "list_type" and isinstance(value := _at(path, values), str):
-                text = f"a list, as in [{shown(value)}]"  # with its brackets, as it was given
-            expected.setdefault(path, []).append(text)
-    for path, phrases in expected.items():
-        value = _at(path, values)
-        suggestion = did_you_mean(value, choices.get(path, [])) if isinstance(value, str) else ""
+            _, phrases, choices = expected.setdefault(path, (value, [], []))
+            if kind == "literal_error":
+                options = re.findall(r"'([^']*)'", context["expected"])
+                choices += options
+                quoted = ", ".join(f'"{option}"' for option in options)
+                phrases.append(f"one of {quoted}" if len(options) > 1 else quoted)
+            elif kind == "list_type" and isinstance(value, str):
+                phrases.append(f"a list, as in [{shown(value)}]")  # with its brackets, as it was given
+            else:
+                phrases.append(EXPECTED[kind].format(**context) if kind in EXPECTED else f"right: {one['msg']}")
+    for path, (value, phrases, choices) in expected.items():
+        suggestion = did_you_mean(value, choices) if isinstance(value, str) else ""
         if WHOLE in phrases and isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_WHOLE:
             suggestion = f"; write {int(value):_}"
         text = f"must be {' or '.join(dict.fromkeys(phrases))}, not {shown(value)}{suggestion}"
@@ -157,8 +166,11 @@ def _table(path: Path) -> Path:
     return tuple(itertools.takewhile(lambda step: isinstance(step, str), path))
 
 
-def _inside(location: Iterable[str | int], values: Any) -> Path:
-    """Return the part of a location that leads through the values; pydantic adds the branches of a union."""
+def _inside(location: Iterable[str | int], values: Any) -> tuple[Path, Any]:
+    """Return the part of a location that leads through the values, and what is there.
+
+    Pydantic adds the branches of a union to a location.
+    """
     path: list[str | int] = []
     for step in location:
         known = step in values if isinstance(values, Mapping) else isinstance(values, list) and isinstance(step, int)
@@ -166,16 +178,10 @@ def _inside(location: Iterable[str | int], values: Any) -> Path:
             break
         values = values[step]
         path.append(step)
-    return tuple(path)
+    return tuple(path), values
 
 
-def _at(path: Iterable[str | int], values: Any) -> Any:
-    for step in path:
-        values = values[step]
-    return values
-
-
-def _fields(model: type[Section], path: Path) -> list[str]:
+def _fields(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys of the table at a path in a model; none where that is not a section."""
     for step in path:
         if isinstance(step, int):  # of a list, whose items the step before it led to
@@ -184,7 +190,7 @@ def _fields(model: type[Section], path: Path) -> list[str]:
         inner = field.annotation if field else None
         if get_origin(inner) is list:
             (inner,) = get_args(inner)
-        if not isinstance(inner, type) or not issubclass(inner, Section):
+        if not isinstance(inner, type) or not issubclass(inner, BaseModel):
             return []
         model = inner
     return list(model.model_fields)
@@ -212,5 +218,8 @@ def shown(value: object) -> str:
         return "a date or time"
     if isinstance(value, int) and abs(value) > 1 << 66:
         return "a huge whole number"
-    text = value_text(value)
+    try:
+        text = value_text(value)
+    except TypeError:  # of a call in Python
+        text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

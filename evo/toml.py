@@ -1,11 +1,25 @@
-"""Writing TOML that tomllib reads back as the same values."""
+"""Values as TOML has them, and writing TOML that tomllib reads back as the same values."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return a value as a TOML file would give it: numbers of NumPy, arrays, tuples and paths become what it has."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    as_python = getattr(value, "tolist", None)
+    return as_python() if callable(as_python) else value
 
 
 def value_text(value: object) -> str:
