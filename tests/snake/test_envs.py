@@ -188,9 +188,9 @@ def test_a_vector_refuses_what_is_not_an_action_or_comes_too_late() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"observation": "pixels"}, "'frame', 'planes', 'ego', 'window'"),
+        ({"observation": "pixels"}, '"frame", "planes", "ego", "window"'),
         ({"observation": "ego", "actions": "absolute"}, 'so use "relative"'),
-        ({"mask": "all"}, "'none', 'reverse' or 'fatal'"),
+        ({"mask": "all"}, '"none", "reverse", "fatal"'),
         ({"size": 3}, "size: must be at least 4"),
         ({"window": 4}, "not an odd number"),
         ({"rewards": {"fruits": 1}}, "rewards.fruits: unknown key"),
@@ -258,5 +258,5 @@ def test_an_unknown_option_is_named_with_the_close_one(kind: Any) -> None:
 
 def test_numbers_of_numpy_are_options_and_mistakes_have_our_words() -> None:
     assert gymnasium.make("evo/Snake-v0", size=np.int64(6), starvation=np.int32(40)).observation_space.shape[0] == 11
-    with pytest.raises(ValueError, match=r"rewards: fruit = 0\.0001 is not a multiple"):
+    with pytest.raises(ValueError, match=r"rewards.fruit: fruit = 0\.0001 is not a multiple"):
         gymnasium.make("evo/Snake-v0", rewards={"fruit": 0.0001})
