@@ -79,14 +79,18 @@ def measure(state, rules, metrics):  # type: ignore[no-untyped-def]
 
 
 class Batch:
-    """`num_envs` environments of a game, with the arrays that its kernels write; ValueError where there are none."""
+    """`num_envs` environments of a game, with the arrays that its kernels write; ValueError where there are none.
 
-    def __init__(self, game: CompiledGame, num_envs: int, mode: int = DISABLED, fresh: bool = False) -> None:
+    A `single` one is given its action alone.
+    """
+
+    def __init__(
+        self, game: CompiledGame, num_envs: int, mode: int = DISABLED, fresh: bool = False, single: bool = False
+    ) -> None:
         count = whole("num_envs", num_envs, 1, 1 << 31)
         self.game, self.mode, self.state = game, mode, game.make_state(count)
         self.fresh = fresh  # whether observations are written to a new array each time
-        self.sides = (count, game.actions) if game.continuous else (count,)
-        self.asked = f"{'numbers' if game.continuous else 'whole numbers'} {self.sides}"  # what actions are, in errors
+        self.sides = (*(() if single else (count,)), *((game.actions,) if game.continuous else ()))  # of actions
         self.begun = False  # whether an episode has begun in every environment
         self.envs = Envs.empty(count)
         self.envs.episode[:] = NEVER_BEGUN
@@ -109,7 +113,7 @@ class Batch:
         )
         self.begun = not (episode == NEVER_BEGUN).any()
 
-    def step(self, actions: NDArray[Any]) -> None:
+    def step(self, actions: Any) -> None:
         """Play an action in every environment.
 
         ValueError where there is no such action; RuntimeError where an episode is over and nothing resets it.
@@ -131,14 +135,17 @@ class Batch:
 
     def _checked(self, given: NDArray[Any]) -> NDArray[Any]:
         continuous, actions = self.game.continuous, self.game.actions
+        asked = f"actions are {'numbers' if continuous else 'whole numbers'} {self.sides}"
+        if not self.sides:
+            asked = "an action is a whole number"
         if given.shape != self.sides or given.dtype.kind not in ("buif" if continuous else "ui"):
-            raise ValueError(f"actions are {self.asked}, not {given.dtype} {given.shape}")
+            raise ValueError(f"{asked}, not {given.dtype} {given.shape}")
         chosen = given.astype(np.float64 if continuous else np.int64)  # a copy, for a game may write to its action
         if continuous and not np.isfinite(chosen).all():
-            raise ValueError(f"actions are {self.asked}, but not all are finite: {chosen.ravel().tolist()!s:.60}")
+            raise ValueError(f"{asked}, but not all are finite: {chosen.ravel().tolist()!s:.60}")
         if not continuous and chosen.view(np.uint64).max() >= actions:  # as which negative ones are large
             raise ValueError(f"an action is not between 0 and {actions - 1}")
-        return chosen
+        return chosen.reshape(len(self.status), *((actions,) if continuous else ()))
 
     def _shown(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
         return np.empty((count, *self.game.shape), np.float32), np.ones((count, self.game.actions), np.int8)

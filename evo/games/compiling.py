@@ -218,6 +218,7 @@ def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame
         masked=definition.masks_actions(options),
         continuous=definition.continuous,
         snapshot_size=0 if definition.save is None else definition.of(definition.snapshot_size, options) + clock_bytes,
+        made_by=(compiled_game, definition, options),
     )
 
 

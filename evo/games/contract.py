@@ -237,6 +237,10 @@ class CompiledGame:
     masked: bool = False  # whether actions may be ruled out
     continuous: bool = False  # whether an action is `actions` numbers, float64 [A], not one of `actions` choices
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
+    made_by: tuple[Any, ...] = ()  # a function and its arguments that make it, also in another process
+
+    def __reduce__(self) -> Any:
+        return self.made_by[0], self.made_by[1:]
 
     @cached_property
     def row_size(self) -> int:

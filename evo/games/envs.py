@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from evo.environment import Shown
 from evo.games.batch import Batch
-from evo.games.contract import CompiledGame
-from evo.games.declaration import Declaration, GameOptions, whole
+from evo.games.declaration import whole
 from evo.games.plain import PlainGame, action_space, observation_space
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED
@@ -29,40 +28,47 @@ RENDER_MODES = ("rgb_array", "ansi", "human")
 FRAMES_PER_SECOND = 10
 
 
-class _Pictures:
-    """What Gymnasium's interfaces show of a game."""
+class _Shown:
+    """What both of Gymnasium's interfaces have of a game: environments side by side, and what is shown of them."""
 
-    def __init__(self, definition: Declaration, options: GameOptions, mode: str | None, modes: Sequence[str]) -> None:
-        visible = definition.render is not None or definition.shown is not None
-        self.definition, self.options, self.mode = definition, options, mode
-        self.metadata: Info = {"render_modes": list(modes) if visible else [], "render_fps": FRAMES_PER_SECOND}
-        if mode is not None and mode not in self.metadata["render_modes"]:
-            raise ValueError(
-                f'render_mode is "{mode}", not one of {", ".join(self.metadata["render_modes"]) or "none"}'
-            )
+    metadata: Info
+    render_mode: str | None
 
-    def shown(self, batch: Batch) -> list[Shown]:
-        """Return every environment as a position that can be shown."""
-        plain = self._plain(batch)
-        return [plain.shown(b) for b in range(len(batch.status))]
+    def _set_up(self, environment: Any, batch: Batch, mode: str | None, modes: Sequence[str]) -> None:
+        """Of a GameEnvironment; `modes` are those of `render_mode`."""
+        self._definition, self._options, self._batch = environment.definition, environment.options, batch
+        known = list(modes) if environment.visible else []
+        if mode is not None and mode not in known:
+            raise ValueError(f'render_mode is "{mode}", not one of {", ".join(known) or "none"}')
+        self.metadata, self.render_mode = {"render_modes": known, "render_fps": FRAMES_PER_SECOND}, mode
 
-    def rendered(self, batch: Batch) -> list[Any]:
-        """Return every environment as `render_mode` says: pixels or text."""
-        plain, places = self._plain(batch), range(len(batch.status))
-        if self.mode != "rgb_array":
-            return [plain.shown(b).text("NO_COLOR" not in os.environ) for b in places]
-        if self.definition.render is None:
-            return [plain.shown(b).rgb() for b in places]
-        return [plain.picture(b) for b in places]
-
-    def _plain(self, batch: Batch) -> PlainGame:
-        plain = PlainGame(self.definition, self.options, len(batch.status))
-        for mine, theirs in zip(plain.state, batch.state.state, strict=True):
+    def _plain(self) -> PlainGame:
+        plain = PlainGame(self._definition, self._options, len(self._batch.status))
+        for mine, theirs in zip(plain.state, self._batch.state.state, strict=True):
             mine[...] = theirs
         return plain
 
+    def _positions(self) -> list[Shown]:
+        plain = self._plain()
+        return [plain.shown(b) for b in range(len(self._batch.status))]
 
-class GameEnv(gymnasium.Env[Observation, Any]):
+    def _rendered(self) -> list[Any]:
+        """Return every environment as `render_mode` says: pixels or text."""
+        if self.render_mode != "rgb_array":
+            return [shown.text("NO_COLOR" not in os.environ) for shown in self._positions()]
+        if self._definition.render is None:
+            return [shown.rgb() for shown in self._positions()]
+        plain = self._plain()
+        return [plain.picture(b) for b in range(len(self._batch.status))]
+
+    def _metrics(self) -> dict[str, NDArray[np.int64]]:
+        """Return the metrics of every environment: where there are live ones as they are now, else of the last end."""
+        batch, definition = self._batch, self._definition
+        values = batch.live_metrics() if definition.live_metrics else batch.ended.episode_metrics
+        return {name: values[:, i].astype(np.int64) for i, name in enumerate(definition.episode_metrics)}
+
+
+class GameEnv(_Shown, gymnasium.Env[Observation, Any]):
     """One environment of a game.
 
     `reset(seed=s)` begins the episode of seed s, and a reset without a seed the next one of that sequence. `info` has
@@ -70,51 +76,46 @@ class GameEnv(gymnasium.Env[Observation, Any]):
     episode at its end. A masked action is played all the same.
     """
 
-    def __init__(
-        self, definition: Declaration, options: GameOptions, game: CompiledGame, render_mode: str | None = None
-    ) -> None:
-        self._pictures, self.render_mode = _Pictures(definition, options, render_mode, RENDER_MODES), render_mode
-        self.metadata, self._definition = self._pictures.metadata, definition
-        self.observation_space = observation_space(definition, options)
-        self.action_space = action_space(definition, game.actions)
-        self._batch = Batch(game, 1)
+    def __init__(self, environment: Any, render_mode: str | None = None) -> None:
+        self._set_up(environment, Batch(environment.game, 1, single=True), render_mode, RENDER_MODES)
+        self.observation_space = observation_space(environment.definition, environment.options)
+        self.action_space = action_space(environment.definition, environment.actions)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; return the first observation, float32 [*shape], and info."""
-        seeds = [None if seed is None else whole("seed", seed, 0, SEED_LIMIT - 1)]
+        seed = None if seed is None else whole("seed", seed, 0, SEED_LIMIT - 1)
         super().reset(seed=seed, options=options)
-        self._batch.begin(np.ones(1, np.bool_), seeds, self.np_random)
+        self._batch.begin(np.ones(1, np.bool_), [seed], self.np_random)
         return self._batch.out[0].copy(), self._info(GOES_ON)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         batch = self._batch
-        batch.step(np.asarray(action)[None])
+        batch.step(action)
         status = int(batch.status[0])
         info = self._info(status)
         return batch.out[0].copy(), float(batch.rewards[0]), status == TERMINATED, status == TRUNCATED, info
 
     def render(self) -> Any:
         """Return what `render_mode` asks for: pixels, uint8 [H, W, 3], or text; human is shown at once."""
-        return None if self.render_mode in (None, "human") else self._pictures.rendered(self._batch)[0]
+        return None if self.render_mode in (None, "human") else self._rendered()[0]
 
     def shown(self) -> Shown:
         """Return the position as it can be shown."""
-        return self._pictures.shown(self._batch)[0]
+        return self._positions()[0]
 
     def _info(self, status: int) -> Info:
         if self.render_mode == "human":
-            picture = self._pictures.rendered(self._batch)[0]
+            picture = self._rendered()[0]
             sys.stdout.write(f"\x1b[H\x1b[J{picture}\n" if sys.stdout.isatty() else f"{picture}\n")
             sys.stdout.flush()
             time.sleep(1 / FRAMES_PER_SECOND)
         info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks[0].copy()}
-        metrics = {name: int(values[0]) for name, values in _metrics(self._batch, self._definition).items()}
         over, live = status != GOES_ON, self._definition.live_metrics
-        return info | {name: value for name, value in metrics.items() if over or name in live}
+        return info | {name: int(values[0]) for name, values in self._metrics().items() if over or name in live}
 
 
-class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+class GameVectorEnv(_Shown, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Many environments of a game, stepped, reset and observed in one compiled call.
 
     `autoreset_mode` is one of Gymnasium's three. `reset(seed=s)` seeds environment i with s + i; a list names every
@@ -124,9 +125,7 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def __init__(
         self,
-        definition: Declaration,
-        options: GameOptions,
-        game: CompiledGame,
+        environment: Any,
         num_envs: int = 1,
         *,
         render_mode: str | None = None,
@@ -134,11 +133,11 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         copy: bool = True,
     ) -> None:
         mode = AutoresetMode(autoreset_mode)
-        self._pictures, self.render_mode = _Pictures(definition, options, render_mode, RENDER_MODES[:2]), render_mode
-        self._definition, self._batch = definition, Batch(game, num_envs, MODES[mode], fresh=copy)
-        self.num_envs, self.metadata = num_envs, {**self._pictures.metadata, "autoreset_mode": mode}
-        self.single_observation_space = observation_space(definition, options)
-        self.single_action_space = action_space(definition, game.actions)
+        batch = Batch(environment.game, num_envs, MODES[mode], fresh=copy)
+        self._set_up(environment, batch, render_mode, RENDER_MODES[:2])
+        self.num_envs, self.metadata["autoreset_mode"] = num_envs, mode
+        self.single_observation_space = observation_space(environment.definition, environment.options)
+        self.single_action_space = action_space(environment.definition, environment.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._everywhere = np.ones(num_envs, np.bool_)
@@ -170,17 +169,17 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def render(self) -> tuple[Any, ...] | None:
         """Return what `render_mode` asks for of every environment; None without one."""
-        return None if self.render_mode is None else tuple(self._pictures.rendered(self._batch))
+        return None if self.render_mode is None else tuple(self._rendered())
 
     def shown(self) -> list[Shown]:
         """Return every position as it can be shown."""
-        return self._pictures.shown(self._batch)
+        return self._positions()
 
     def _now(self) -> Info:
         """Return masks and live metrics of all environments."""
         info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks.copy()}
         if self._definition.live_metrics:
-            metrics = _metrics(self._batch, self._definition)
+            metrics = self._metrics()
             info |= {name: metrics[name] for name in self._definition.live_metrics}
         return info
 
@@ -220,12 +219,6 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         if not chosen.any():
             raise ValueError("reset_mask chooses no environment")
         return chosen.copy()
-
-
-def _metrics(batch: Batch, definition: Declaration) -> dict[str, NDArray[np.int64]]:
-    """Return the metrics of every environment: where there are live ones as they are now, else of the last end."""
-    values = batch.live_metrics() if definition.live_metrics else batch.ended.episode_metrics
-    return {name: values[:, i].astype(np.int64) for i, name in enumerate(definition.episode_metrics)}
 
 
 def _of(valid: NDArray[np.bool_], values: Mapping[str, Any]) -> Info:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from evo.environment import RANDOM, Environment, Shown
 from evo.errors import ConfigurationError
@@ -15,6 +16,7 @@ from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.plain import PlainEnv, PlainGame, random_action
 from evo.mistakes import mistakes_text
+from evo.options import OF_TRAINER
 from evo.plugins import mistakes
 from evo.records import GOES_ON
 from evo.toml import plain
@@ -33,6 +35,17 @@ class Game(Declaration):
         """Return the environment that `options` describe."""
         return GameEnvironment(self, options)
 
+    def __reduce__(self) -> Any:
+        for module in (self.module, self.options.__module__):  # what is called `make` there, not lambdas
+            if getattr(sys.modules[module], "make", None) is self:
+                return game_in, (module,)
+        raise TypeError(f"game {self.module}: only a game that is called `make` in its module is pickled")
+
+
+def _declared(name: str) -> Any:
+    """Return a property of an environment that is what the author has declared, for its options."""
+    return cached_property(lambda self: self.definition.of(getattr(self.definition, name), self.options))
+
 
 @dataclass(frozen=True)
 class GameEnvironment(Environment):
@@ -41,59 +54,10 @@ class GameEnvironment(Environment):
     definition: Game
     options: Any  # a GameOptions of the kind that the game declares
 
-    def _of(self, name: str) -> Any:
-        return self.definition.of(getattr(self.definition, name), self.options)
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of an observation."""
-        shape: tuple[int, ...] = self._of("shape")
-        return shape
-
-    @cached_property
-    def actions(self) -> int:
-        """Return the number of actions."""
-        actions: int = self._of("actions")
-        return actions
-
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """Return a name for each action, where the author has given them."""
-        names: tuple[str, ...] = self._of("action_names")
-        return names
-
-    @property
-    def observation_names(self) -> tuple[str, ...]:
-        """Return a name for each number of an observation, where the author has given them."""
-        names: tuple[str, ...] = self._of("observation_names")
-        return names
-
-    @property
-    def continuous(self) -> bool:
-        """Return whether actions are numbers, not choices."""
-        return self.definition.continuous
-
-    @property
-    def codes(self) -> int:
-        """Return how many codes the values of an observation are; 0 where they are none."""
-        return int(self._of("codes"))
-
-    @property
-    def symmetry(self) -> Literal["", "mirror", "dihedral"]:
-        """Return the transforms that keep the value of an observation."""
-        symmetry: Literal["", "mirror", "dihedral"] = self._of("symmetry")
-        return symmetry
-
-    @property
-    def episode_metrics(self) -> tuple[str, ...]:
-        """Return the names of the metrics of an episode."""
-        return self.definition.episode_metrics
-
-    @property
-    def score_bounds(self) -> tuple[float, float] | None:
-        """Return the lowest and the highest score, where the author has given them."""
-        bounds: tuple[float, float] | None = self._of("score_bounds")
-        return bounds
+    shape, actions, continuous = _declared("shape"), _declared("actions"), _declared("continuous")
+    action_names, observation_names = _declared("action_names"), _declared("observation_names")
+    codes, symmetry = _declared("codes"), _declared("symmetry")
+    episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
     @property
     def sources(self) -> str:
@@ -142,13 +106,13 @@ class GameEnvironment(Environment):
         """Return the compiled game behind Gymnasium's interface."""
         from evo.games.envs import GameEnv
 
-        return GameEnv(self.definition, self.options, self.game, render_mode)
+        return GameEnv(self, render_mode)
 
     def vector_env(self, num_envs: int, **how: Any) -> Any:
         """Return `num_envs` environments behind Gymnasium's interface for vectors; `how` is as there."""
         from evo.games.envs import GameVectorEnv
 
-        return GameVectorEnv(self.definition, self.options, self.game, num_envs, **how)
+        return GameVectorEnv(self, num_envs, **how)
 
     @property
     def visible(self) -> bool:
@@ -185,6 +149,12 @@ class GameEnvironment(Environment):
         return tuple(int(info[name]) for name in self.episode_metrics)
 
 
+def game_in(module: str) -> Game:
+    """Return the game that a module calls `make`."""
+    make: Game = import_module(module).make
+    return make
+
+
 class OptionError(ConfigurationError, ValueError):
     """Options of a game that Gymnasium was asked for are wrong."""
 
@@ -212,9 +182,10 @@ def make_vector_env(
 
 def environment_with(module: str, options: Mapping[str, Any]) -> GameEnvironment:
     """Return the environment of the game in a module with these options; OptionError names those that are wrong."""
-    make: Game = import_module(module).make
-    name = module.rpartition(".")[2]
+    make, name = game_in(module), module.rpartition(".")[2]
     values = {"id": name, **plain(options)}
+    if theirs := {key for key in values.keys() & OF_TRAINER if values[key] != name}:  # an id may name this game
+        raise OptionError(f"game {name}: {', '.join(sorted(theirs))}: of experiments alone, not of one environment")
     if wrong := mistakes_text(make.options, values, IN_GYMNASIUM):
         raise OptionError(f"game {name}: {wrong}")
     return make(make.options.model_validate(values, context=IN_GYMNASIUM))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -260,3 +263,34 @@ def test_numbers_of_numpy_are_options_and_mistakes_have_our_words() -> None:
     assert gymnasium.make("evo/Snake-v0", size=np.int64(6), starvation=np.int32(40)).observation_space.shape[0] == 11
     with pytest.raises(ValueError, match=r"rewards.fruit: fruit = 0\.0001 is not a multiple"):
         gymnasium.make("evo/Snake-v0", rewards={"fruit": 0.0001})
+
+
+def test_a_copy_by_pickle_goes_on_as_the_environment_does_also_in_another_process(tmp_path: Path) -> None:
+    env, envs = make(size=6), vector(AutoresetMode.SAME_STEP, size=6)
+    env.reset(seed=np.int64(3))
+    envs.reset(seed=np.int64(3))
+    env.step(1)
+    (tmp_path / "envs").write_bytes(pickle.dumps((env, envs)))
+    played = [str((env.step(1), env.reset(), envs.step(np.ones(7, np.int64))[0].sum()))]
+    code = (
+        "import pickle, numpy as np; env, envs = pickle.load(open('envs', 'rb')); "
+        "print((env.step(1), env.reset(), envs.step(np.ones(7, np.int64))[0].sum()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == played[0].splitlines()
+
+
+def test_options_of_experiments_alone_are_refused_by_an_environment() -> None:
+    assert SnakeEnv(id="snake", size=6).reset(seed=1)
+    for name, value in (("training", {}), ("id", "catch"), ("training_generations", 3)):
+        with pytest.raises(ValueError, match=f"game snake: {name}: of experiments alone"):
+            SnakeEnv(**{name: value})
+
+
+def test_what_a_single_environment_says_of_an_action_is_of_one_action() -> None:
+    env = make(size=6)
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match=r"^an action is a whole number, not int64 \(2,\)$"):
+        env.step(np.zeros(2, np.int64))
