@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -60,7 +60,6 @@ def train_to_the_end(
     game, stopped, reported = None, "", None
     try:
         _notices(experiment, store)
-        _fill(summary, store)
         if store.next_generation >= experiment.generations:
             display.say(_nothing_to_do(store.next_generation, experiment.generations))
             summary.champion = known_champion(store, experiment)
@@ -80,14 +79,8 @@ def train_to_the_end(
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     if endless := endless_episodes(experiment):
-                        text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
-                        waiting = threading.Timer(PATIENCE, display.say, [text])
-                        waiting.daemon = True
-                        waiting.start()
-                        stack.callback(waiting.cancel)
+                        stack.enter_context(_said_while_endless(display, store, endless))
                     for row in generations(session):
-                        if endless:
-                            waiting.cancel()
                         if "start_validation" in row.metrics:
                             display.say(handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
@@ -97,10 +90,10 @@ def train_to_the_end(
                             events = _logged(events, row)
                         if row.new_champion and session.algorithm.best is not None:
                             display.champion(experiment, session.algorithm.best, row.generation)
-                        _fill(summary, store, session)
+                        summary.champion = session.champion
                 if stopped := session.stopped:
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
-                _fill(summary, store, session)
+                summary.champion = session.champion
                 game = record_game(session, display)
                 if not arguments.no_report:
                     from evo.report.page import reported_at_end
@@ -108,12 +101,13 @@ def train_to_the_end(
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
         with ignored():
-            removed = False
+            summary.run_dir = str(store.directory)
             try:
-                removed = store.close_after(sys.exception())
-            finally:
-                _fill(summary, store)  # only now it is certain how much of it is committed
-                summary.run_dir = None if removed else summary.run_dir
+                if store.close_after(sys.exception()):
+                    summary.run_dir = None
+            finally:  # only now it is certain how much of it is committed
+                summary.generations, summary.state_hash = store.next_generation, store.state_hash
+                summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
     summary.status = "done"
     baselines = _baselines(experiment, summary)
     page, sick = "", False
@@ -123,6 +117,20 @@ def train_to_the_end(
         page, sick = write_at_end(reported, baselines)
     ending(experiment, summary, display, game, stopped, baselines, page, sick)
     return 0
+
+
+@contextmanager
+def _said_while_endless(display: Display, store: Store, endless: str) -> Iterator[None]:
+    """Say what limits episodes where the first generation goes on for long."""
+    text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
+    first = store.next_generation
+    timer = threading.Timer(PATIENCE, lambda: display.say(text) if store.next_generation == first else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _nothing_to_do(done: int, wanted: int) -> str:
@@ -185,15 +193,6 @@ def endless_episodes(experiment: Experiment) -> str:
     if name not in registered or registered[name].max_episode_steps:
         return ""
     return f"episodes of {name} may be endless; --set environment.max_steps=N ends them after N steps"
-
-
-def _fill(summary: Summary, store: Store, session: Session | None = None) -> None:
-    """Write down how far the run has come."""
-    summary.run_dir = str(store.directory)
-    summary.generations, summary.state_hash = store.next_generation, store.state_hash
-    summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
-    if session is not None:
-        summary.champion = session.champion
 
 
 def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:

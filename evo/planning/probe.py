@@ -6,14 +6,15 @@ others, so that the algorithm learns from, stores and publishes as much as ever.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from evo.config.experiment import Experiment
 from evo.config.sections import Budget
@@ -95,12 +96,15 @@ class Probe:
     generations: tuple[ProbedGeneration, ...]
     test: ProbedRound | None  # None: there was no champion
     growth: int  # bytes that the algorithm's memory will yet grow by
+    cores: int  # of this machine
     checkpoint: int  # bytes of one
     published: int  # bytes of weights that workers map
     champion: int  # bytes of its files
     each: float  # bytes that a generation adds for ever: record, line of the manifest, line of metrics
-    cores: int  # of this machine
     peak: Peak | None = None
+
+
+MEASURED = TypeAdapter(Probe)
 
 
 class Sampled:
@@ -202,7 +206,7 @@ def _probed(experiment: Experiment, seconds: float) -> Probe:
         if process.returncode:
             why = err.strip().splitlines()[-1:] or [f"its process ended with exit code {process.returncode}"]
             raise ResourceError(f"the probe failed: {first_line(why[0])}")
-        return replace(read(out.splitlines()[-1]), peak=watch.peak)
+        return replace(MEASURED.validate_json(out.splitlines()[-1]), peak=watch.peak)
 
 
 def _for_a_probe(experiment: Experiment) -> Experiment:
@@ -213,21 +217,9 @@ def _for_a_probe(experiment: Experiment) -> Experiment:
     return replace(experiment, run=run, test=test, sections={**experiment.sections, experiment.algorithm: options})
 
 
-def read(text: str) -> Probe:
-    """Return the probe that `main` has printed."""
-    values = json.loads(text)
-    generations = [
-        ProbedGeneration(one["metrics"], tuple(ProbedRound(**each) for each in one["rounds"]), one["wall"])
-        for one in values.pop("generations")
-    ]
-    test = values.pop("test")
-    return Probe(generations=tuple(generations), test=ProbedRound(**test) if test else None, **values)
-
-
 def main(directory: str, words: Sequence[str]) -> None:
     """Train in the directory of a run for some seconds, and print what that took as one line of JSON."""
     from evo.run import generations
-    from evo.store.metrics import one_line
     from evo.store.store import Store
     from evo.training.session import Session
 
@@ -255,18 +247,12 @@ def main(directory: str, words: Sequence[str]) -> None:
         session.update_champion(test=True)
         rounds = sampled.take()
         store.flush()
-        found = _files(store.directory, len(rows))
-        measured = {
-            "start": start,
-            "generations": [asdict(one) for one in rows],
-            "test": asdict(rounds[-1]) if rounds else None,
-            "growth": session.algorithm.growth(),
-            "cores": cores(),
-        }
-        print(one_line({**measured, **found}), flush=True)
+        test, growth = rounds[-1] if rounds else None, session.algorithm.growth()
+        found = Probe(start, tuple(rows), test, growth, cores(), **_files(store.directory, len(rows)))
+        print(MEASURED.dump_json(found).decode(), flush=True)
 
 
-def _files(directory: Path, generations: int) -> dict[str, float]:
+def _files(directory: Path, generations: int) -> dict[str, Any]:
     """Return the bytes of a run's files, by what they are."""
 
     def sizes(pattern: str) -> list[int]:

@@ -11,7 +11,6 @@ from evo.errors import ConfigurationError, EvoError, ResourceError, counted, fir
 from evo.plugins import registry
 
 if TYPE_CHECKING:
-    from evo.comparison.file import ComparisonFile
     from evo.comparison.tables import Comparison
 
 ENDINGS = {"markdown": (".md", ".markdown"), "csv": (".csv",), "latex": (".tex",)}  # of files, by format
@@ -40,6 +39,7 @@ def main(arguments: Namespace) -> int:
     from evo.comparison.runs import runs_in
     from evo.comparison.tables import comparison_of
     from evo.comparison.training import compared, comparison_file_among
+    from evo.store.metrics import one_line
 
     path = comparison_file_among(paths := [Path(word) for word in arguments.what])
     registry.load(arguments.plugin, path)
@@ -55,24 +55,18 @@ def main(arguments: Namespace) -> int:
     file = ComparisonFile.read(path, {"workers": arguments.workers, "backend": arguments.backend})
     print_line(file.summary())
     if arguments.dry_run:
-        return _planned(file, arguments.json)
+        runs = [
+            {"method": one.method, "seed": one.experiment.run.seed, "run_dir": str(one.directory)} for one in file.runs
+        ]
+        if arguments.json:
+            print(one_line({"status": "planned", "error": None, "runs": runs}))
+        return 0
     try:
         comparison = compared(file, print_line, show_in_place())
     except KeyboardInterrupt:
         notice("what is trained is kept; the same command goes on with the rest")
         raise
     return _reported(comparison, arguments, output, page, file.page)
-
-
-def _planned(file: ComparisonFile, as_json: bool) -> int:
-    from evo.store.metrics import one_line
-
-    if as_json:
-        runs = [
-            {"method": run.method, "seed": run.experiment.run.seed, "run_dir": str(run.directory)} for run in file.runs
-        ]
-        print(one_line({"status": "planned", "error": None, "runs": runs}))
-    return 0
 
 
 def _destinations(arguments: Namespace, file: Path | None) -> tuple[Path | None, Path | None]:

@@ -150,17 +150,13 @@ def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
     more = ["--episodes", str(episodes)] if episodes and episodes != EPISODES else []
     command = registry.command("evo", "export", source.resolve().name, "--to", PAGE, *more)
     text = champion_page(run, _title(source), printable(command), episodes or EPISODES).encode()
-
-    def write(place: Path) -> None:
-        place.write_bytes(text)
-
-    _written(file, write)
+    _written(file, lambda place: place.write_bytes(text))
     print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, with {counted(episodes or EPISODES, 'game')} to verify")
     print("open it in any browser; it needs no network and no other file")
     return 0
 
 
-def _written(file: Path, write: Callable[[Path], None]) -> None:
+def _written(file: Path, write: Callable[[Path], object]) -> None:
     """Write the file under a temporary name, and rename it when it is complete."""
     import shutil
     import warnings

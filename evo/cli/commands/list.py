@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin
@@ -15,7 +15,6 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from evo.options import Section
 
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as annotated_types names them, in words
 
@@ -23,7 +22,7 @@ BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="show all options of this one, as in `evo list ga`")
-    add(parser, "--plugin", help="a module that adds to the list")
+    add(parser, "--plugin", help="a module that adds to the list; may be repeated")
 
 
 def main(arguments: Namespace) -> int:
@@ -73,21 +72,18 @@ def _groups() -> dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]]:
     """Return a sentence and the options of everything that has a name, by kind; of a backend, only its own options."""
     from evo.config.checking import FIXED
 
-    groups = {}
+    groups: dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]] = {}
     for title, folder in (("algorithms", "algorithms"), ("environments", "environments"), ("backends", "evaluators")):
         shared = FIXED["workers"].model_fields if folder == "evaluators" else {}
-        groups[title] = {
-            name: (registry.summary(folder, name), _without(registry.find(folder, name).Options, shared))
-            for name in registry.names(folder)
-        }
+        groups[title] = {}
+        for name in registry.names(folder):
+            options = registry.find(folder, name).Options.model_fields
+            own = {key: info for key, info in options.items() if key not in shared}
+            groups[title][name] = registry.summary(folder, name), own
     groups["other sections of an experiment"] = {
         name: ((model.__doc__ or "").partition(": ")[2], model.model_fields) for name, model in FIXED.items()
     }
     return groups
-
-
-def _without(options: type[Section], shared: Collection[str]) -> dict[str, FieldInfo]:
-    return {key: info for key, info in options.model_fields.items() if key not in shared}
 
 
 def _rows(options: Mapping[str, FieldInfo], name: str) -> Iterator[tuple[str, FieldInfo]]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from evo.store.policy import Policy
     from evo.training.testing import Recording
 
-GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
 MOST = 1_000_000  # candidates, requests of a generation, and steps
@@ -186,8 +185,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
-    if not environment.visible and (
-        (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
-    ):
-        why = "Gymnasium environments are not drawn" if name.startswith(GYMNASIUM) else f"{name} draws no pictures"
+    shown = (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
+    if shown and not environment.visible:
+        why = "Gymnasium environments are not drawn" if ":" in name else f"{name} draws no pictures"
         raise ConfigurationError(f"{why}, so there is nothing to show; --json gives facts")

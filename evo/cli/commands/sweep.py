@@ -20,7 +20,8 @@ SEARCHES = ("grid", "optuna")
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="the experiment file")
-    over = "an option and its values, as in ga.sigma=0.05,0.1; with optuna also a range, ga.sigma=0.01..1:log"
+    over = "an option and its values, as in ga.sigma=0.05,0.1; with optuna also a range, ga.sigma=0.01..1:log; "
+    over += "may be repeated"
     parser.add_argument("--over", action="append", default=[], required=True, metavar="KEY=VALUES", help=over)
     parser.add_argument("--seeds", default="3", metavar="N", help="seeds of every trial (default: 3)")
     parser.add_argument("--retest", default="10", metavar="N", help="fresh seeds of the winner (default: 10)")
@@ -28,8 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--search", choices=SEARCHES, default="grid", help=search)
     parser.add_argument("--trials", metavar="N", help="number of trials, with --search optuna")
     parser.add_argument("--directory", metavar="DIR", help="where the runs are (default: runs/sweep-EXPERIMENT)")
-    add(parser, "--algorithm", "--generations")
-    add(parser, "--set", help="change any option of the file, for all trials; without a value: back to its default")
+    add(parser, "--algorithm", "--set")
+    add(parser, "--generations", help="number of generations of a run with the whole budget")
     add(parser, "--seed", help="the first seed")
     parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
     add(parser, "--workers", "--backend", "--plugin", "--json")

@@ -80,6 +80,9 @@ class ChampionBoard:
 
     def _play(self) -> None:
         """Play an episode, wait until it has been shown, and play the next one."""
+        from evo.config.environments import environment_of
+        from evo.rollouts.rollout import Rollout
+
         rollout, played = None, None
         for seed in count(1):
             with self._changed:
@@ -90,7 +93,8 @@ class ChampionBoard:
             positions: list[Shown] = []
             try:
                 if rollout is None or played is not experiment:
-                    rollout, played = _rollout_of(experiment), experiment
+                    rollout = Rollout(experiment.network(), environment_of(experiment.environment))
+                    played = experiment
                 positions = _episode(rollout, weights, seed)
             except Exception as error:  # a game that cannot be shown is no reason to disturb the training
                 self._trouble = f" the champion cannot be shown: {first_line(error)}"
@@ -107,13 +111,6 @@ class ChampionBoard:
 
 def _steps_per_second(positions: int) -> float:
     return max(STEPS_PER_SECOND, positions / LONGEST)
-
-
-def _rollout_of(experiment: Experiment) -> Rollout:
-    from evo.config.environments import environment_of
-    from evo.rollouts.rollout import Rollout
-
-    return Rollout(experiment.network(), environment_of(experiment.environment))
 
 
 def _episode(rollout: Rollout, weights: NDArray[Any], seed: int) -> list[Shown]:
