@@ -16,7 +16,7 @@ from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
-from evo.records import Episodes, Result, Task, unit_of
+from evo.records import Episodes, Task, unit_of
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
@@ -69,17 +69,26 @@ def replay_candidate(
         task = _task_of_candidate(tasks, candidate)
         curriculum = curriculum_of(experiment.environment, environment)
         played_in = environment if task.evaluation else curriculum.environment(generation)
-        shown = None if episode is None else _alone(task, episode)
+        seeds = task.play.seeds if isinstance(task.play, Episodes) else None
+        if episode is not None and seeds is None:
+            raise ConfigurationError("--generation: its candidate plays segments, no whole episode that could be shown")
+        if episode is not None and seeds is not None and episode >= len(seeds):
+            last = len(seeds) - 1
+            raise ConfigurationError(f"--episode: must be 0 to {last}, the episodes of that generation's round")
         alone = replace(experiment, workers=processes.one_worker(experiment.workers))
         with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
-            if shown is not None and not result.finite.all():
-                raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
-            if shown is not None:
-                seed, one = shown
-                recording = recording_of(seed, evaluator.map([one]).results[0], environment.episode_metrics)
+            finite = bool(result.finite.all())
+            if episode is not None and seeds is not None:
+                if not finite:
+                    raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
+                one = replace(task, play=Episodes(seeds[episode : episode + 1]), record_transitions=True)
+                (recorded,) = evaluator.map([one]).results
+                recording = recording_of(int(seeds[episode]), recorded, environment.episode_metrics)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
-    return Replayed(experiment, played_in, weights, _outcome(result), recording)
+    mean = f"mean return {result.returns.mean() / unit_of(result.returns):.3f}" if finite else "non-finite scores"
+    outcome = f"{mean} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"
+    return Replayed(experiment, played_in, weights, outcome, recording)
 
 
 def _remark(run: Run, generation: int) -> str:
@@ -95,16 +104,6 @@ def _remark(run: Run, generation: int) -> str:
     has = f"generations 0 to {done - 1}" if done > 1 else "only generation 0" if done else "no generation yet"
     meant = f"; the report's generation {generation} is {generation - 1} here" if generation == done > 0 else ""
     raise ConfigurationError(f"--generation {generation}: this run has {has}{meant}")
-
-
-def _alone(task: Task, episode: int) -> tuple[int, Task]:
-    """Return the seed of one episode of a task, and a task that plays it alone and records it."""
-    if not isinstance(task.play, Episodes):
-        raise ConfigurationError("--generation: its candidate plays segments, and no whole episode that could be shown")
-    seeds = task.play.seeds
-    if episode >= len(seeds):
-        raise ConfigurationError(f"--episode: must be 0 to {len(seeds) - 1}, the episodes of that generation's round")
-    return int(seeds[episode]), replace(task, play=Episodes(seeds[episode : episode + 1]), record_transitions=True)
 
 
 def _restore(algorithm: Validated, store: Store, generation: int) -> None:
@@ -151,12 +150,3 @@ def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
             return replace(task, weights=source.some(slice(rest, rest + 1)))
         rest -= len(source)
     raise ConfigurationError(f"--candidate: must be 0 to {candidate - rest - 1} in this round")
-
-
-def _outcome(result: Result) -> str:
-    returns = (
-        f"mean return {result.returns.mean() / unit_of(result.returns):.3f}"
-        if result.finite.all()
-        else "non-finite scores"
-    )
-    return f"{returns} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"

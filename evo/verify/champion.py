@@ -33,7 +33,7 @@ from evo.training.testing import playing
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
-    from evo.records import Arrays, Evaluator, Request
+    from evo.records import Evaluator, Request
     from evo.store.policy import Policy
     from evo.training.testing import Publish
     from evo.training.validation import Validated
@@ -63,20 +63,13 @@ def read(directory: Path, report: Report) -> ChampionFiles | None:
         report.unknown.append(f"{file}: missing: there is no champion yet, or a resume will write it")
         return None
     try:
-        before = _digest(file)
-        champion = sandbox.read_champion(directory)
-        digest = before if _digest(file) == before else ""
-        copy = directory / READABLE
-        return ChampionFiles(
-            champion, digest, read_file(copy, most=READABLE_LARGEST) if os.path.lexists(copy) else None
-        )
+        before, champion = read_file(file, most=LARGEST_CHAMPION), sandbox.read_champion(directory)
+        same = read_file(file, most=LARGEST_CHAMPION) == before
+        copy = read_file(path, most=READABLE_LARGEST) if os.path.lexists(path := directory / READABLE) else None
+        return ChampionFiles(champion, hashlib.sha256(before).hexdigest() if same else "", copy)
     except DataError as error:
         report.disagrees.append(str(error))
         return None
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest()
 
 
 def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
@@ -180,23 +173,17 @@ def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Exp
             if same:
                 report.agrees.append(f"champion: its weights are those of the checkpoint of generation {generation}")
             elif generation == about["generation"] == about["generations"] - 1 and not algorithm.due(generation):
-                _compare_with_finalists(champion, algorithm, state, experiment, report)
+                algorithm.restore(state, ())  # it is of the validation at the end of the run
+                finalists = algorithm.algorithm.finalists(experiment.validation.finalists).weights
+                what = "finalist of the generation in which the run ended"
+                if any(weights.tobytes() == champion.weights.tobytes() for weights in finalists):
+                    report.agrees.append(f"champion: its weights are those of a {what}")
+                else:
+                    report.disagrees.append(f"champion: it is no {what}")
             else:
                 report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
             return
     report.unknown.append(f"{file}: no checkpoint with this champion is kept")
-
-
-def _compare_with_finalists(
-    champion: Champion, algorithm: Validated, state: Arrays, experiment: Experiment, report: Report
-) -> None:
-    """Look for the weights among the finalists of the generation in which the run ended."""
-    algorithm.restore(state, ())
-    finalists = algorithm.algorithm.finalists(experiment.validation.finalists).weights
-    if any(weights.tobytes() == champion.weights.tobytes() for weights in finalists):
-        report.agrees.append("champion: its weights are those of a finalist of the generation in which the run ended")
-    else:
-        report.disagrees.append("champion: it is no finalist of the generation in which the run ended")
 
 
 def has_champion(champion: Champion, algorithm: Validated) -> bool | None:
@@ -272,36 +259,26 @@ def examine_file(file: Path, report: Report, flags: Mapping[str, object]) -> Non
     do nothing else, and are held to their hash.
     """
     run = Run(file, flags=flags)
-    about = run.champion.about
+    about, made = run.champion.about, run.champion.about.get("provenance")
+    made = made if isinstance(made, Mapping) else {}
     generations, state_hash = about.get("generations"), about.get("state_hash")
     if type(generations) is int and generations > 0:
         report.generations = generations
     if isinstance(state_hash, str) and HASH.fullmatch(state_hash):
         report.state_hash = state_hash
     report.agrees.append(f"{file}: the weights have the hash and the layers that the file states")
-    report.unknown.append(f"where it comes from: {_source(about)}; `evo verify` of its run directory can check it")
-    game = _made_by(about).get("game")
+    parts = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
+    parts += [f"snake-evo {made['version']}"] if made.get("version") else []
+    if commit := str(made.get("git_commit") or ""):
+        parts.append(f"commit {commit[:HASH_SHOWN]}{'-dirty' * commit.endswith('-dirty')}")
+    if configuration := made.get("configuration"):
+        parts.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
+    source = ", ".join(parts)
+    report.unknown.append(f"where it comes from: {source}; `evo verify` of its run directory can check it")
+    game = made.get("game")
     if game is not None and game != run.environment.sources:
         report.unknown.append(f"{run.config.environment.id} is another game now: its code has changed since")
     with playing(run.config) as (evaluator, published):
         measure(run.champion, run.config, evaluator, published.publish, report)
     if not report.ok and run.config.policy.player == "tensorflow":
         report.unknown.append("its network plays in TensorFlow, whose sums depend on the machine")
-
-
-def _source(about: Mapping[str, Any]) -> str:
-    """Return what the file says of its run, in words."""
-    made = _made_by(about)
-    parts = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
-    if version := made.get("version"):
-        parts.append(f"snake-evo {version}")
-    if commit := made.get("git_commit"):
-        parts.append(f"commit {str(commit)[:HASH_SHOWN]}{'-dirty' * str(commit).endswith('-dirty')}")
-    if configuration := made.get("configuration"):
-        parts.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
-    return ", ".join(parts)
-
-
-def _made_by(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = about.get("provenance")
-    return found if isinstance(found, Mapping) else {}

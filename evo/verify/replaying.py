@@ -229,9 +229,8 @@ class Replayer:
             # A record may cover more than the first round, so only a replay of the whole generation decides.
             self._whole(line)
             return
-        count = sum(len(result.returns) for result in results)
-        self.report.replayed += count
-        self.sampled += count
+        self.sampled += sum(len(result.returns) for result in results)
+        self.report.replayed += sum(len(result.returns) for result in results)
 
     def _whole(self, line: Line, algorithm: Validated | None = None) -> Validated | None:
         """Replay a generation and compare state and record; return the algorithm where its state agrees."""
@@ -287,10 +286,8 @@ class Replayer:
 
     def _invalid(self, line: Line, error: Exception) -> None:
         self.report.not_replayable += candidates(line)
-        reason = f"{type(error).__name__}: {error}"
-        self.report.disagrees.append(
-            f"generation {line.generation}: cannot be replayed from the state before it ({reason})"
-        )
+        what = f"generation {line.generation}: cannot be replayed from the state before it"
+        self.report.disagrees.append(f"{what} ({type(error).__name__}: {error})")
 
     def _poisoned(self, line: Line) -> NDArray[np.generic] | None:
         """Return round and number of every poisoned candidate; None where there is none.  # [N, 2]"""

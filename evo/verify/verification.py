@@ -16,24 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of, require_plug_ins
-from evo.config.experiment import Experiment, difference
-from evo.errors import ConfigurationError, DataError, counted
+from evo.config.experiment import OTHER_OPTIONS, Experiment, difference
+from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.files.hashing import array_digest
-from evo.files.layout import CONFIG, MANIFEST
+from evo.files.layout import CONFIG, MANIFEST, METRICS
 from evo.files.lines import lines_of
 from evo.plugins import code
 from evo.records import Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
+from evo.store.metrics import MetricsFile
 from evo.store.run_directory import require_run_directory
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
     from evo.environment import Environment
     from evo.records import Arrays, Evaluator
-    from evo.store.manifest import Line
-
 
 SHOWN = 3  # differing candidates that a message names, at most
 
@@ -116,7 +114,16 @@ def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = N
     report.generations = len(manifest.lines)
     report.state_hash = manifest.lines[-1].state_hash if manifest.lines else manifest.first_hash
     evidence.experiment = _configuration(evidence, report, flags)
-    _files(evidence, report)
+    evidence.states, gone = _populations(evidence, report)
+    names = _records(evidence, report)
+    removed = f"; {gone} older checkpoints are not kept" if gone else ""
+    report.agrees.append(
+        f"files: {counted(len(evidence.states), 'checkpoint')} and {counted(len(names), 'record file')}{removed}"
+    )
+    if wrong := MetricsFile(directory).mistakes(manifest.lines):
+        report.disagrees += wrong
+    elif os.path.lexists(directory / METRICS):
+        report.agrees.append("metrics: every line has its checksum, and spent what the manifest has")
     return evidence
 
 
@@ -135,30 +142,25 @@ def _manifest(path: Path, report: Report) -> Manifest | None:
 
 
 def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] | None) -> Experiment | None:
-    path = evidence.directory / CONFIG
+    path, identity = evidence.directory / CONFIG, evidence.manifest.identity
+    other_version = OTHER_OPTIONS.format(printable(str(evidence.directory)))
     try:
         experiment = Experiment.load(path, resolved=True, hosts="ignored", **(flags or {}))
-        changed = difference(evidence.manifest.identity, experiment.identity())
+        changed = difference(identity, experiment.identity())
     except ConfigurationError as error:
-        report.disagrees += str(error).splitlines()
+        *mistakes, last = str(error).splitlines()
+        if last == other_version:
+            report.unknown += mistakes
+            report.changed_code.append(last)
+        else:
+            report.disagrees += [*mistakes, last]
         return None
-    report.changed_code = code.changes(evidence.manifest.identity, experiment.code())
+    report.changed_code = code.changes(identity, experiment.code())
     report.disagrees += [f"{path}: {line}" for line in changed if line not in report.changed_code]
     if changed:
         return None
     report.agrees.append("configuration: every option that can change a result is that of the manifest")
     return experiment
-
-
-def _files(evidence: Evidence, report: Report) -> None:
-    """Compare every file that a line names, and every array in it, with the line."""
-    populations, gone = _populations(evidence, report)
-    names = _records(evidence, report)
-    removed = f"; {gone} older checkpoints are not kept" if gone else ""
-    report.agrees.append(
-        f"files: {counted(len(populations), 'checkpoint')} and {counted(len(names), 'record file')}{removed}"
-    )
-    evidence.states = populations
 
 
 def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
@@ -176,20 +178,16 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
         except DataError as error:
             if os.path.lexists(evidence.directory / population_file(line.generation)):
                 report.disagrees.append(str(error))
-            else:  # the run has since removed it
-                missing.append(line)
+            else:
+                missing.append(line)  # the run has since removed it
     # Where the manifest is broken, retention may have removed these checkpoints for later ones.
     wanted = [] if evidence.manifest.broken else [line for line in named[-KEEP_LAST:] if line in missing]
-    if wanted and not _has_grown(evidence):
+    size = (evidence.directory / MANIFEST).stat().st_size
+    if wanted and size <= evidence.manifest.size:  # nothing was committed since, and so nothing removed
         for line in wanted:
             file = evidence.directory / population_file(line.generation)
             report.disagrees.append(f"{file}: missing, though the last {KEEP_LAST} checkpoints are kept")
     return good, len(missing)
-
-
-def _has_grown(evidence: Evidence) -> bool:
-    """Return whether the run has committed since its manifest was read, and so may have removed files."""
-    return (evidence.directory / MANIFEST).stat().st_size > evidence.manifest.size
 
 
 def _records(evidence: Evidence, report: Report) -> set[str]:
@@ -278,29 +276,20 @@ class PoisonSkipped:
             playable.append([k for k in range(count) if (self._round, first + k) not in self._poisoned])
             first += count
         pairs = list(zip(tasks, playable, strict=True))
-        played = self._evaluator.map([_only(task, some) for task, some in pairs if some])
-        results = iter(played.results)
-        return replace(
-            played, results=[self._result(task, some, next(results) if some else None) for task, some in pairs]
-        )
+        played = self._evaluator.map([replace(one, weights=one.weights.some(some)) for one, some in pairs if some])
+        results, found = iter(played.results), []
+        for task, some in pairs:
+            result = next(results) if some else None
+            if result is None or len(some) < len(task.weights):
+                whole = worst_result(task, self._environment)
+                if result is not None:
+                    whole.returns[some], whole.lengths[some] = result.returns, result.lengths
+                    whole.episode_metrics[some], whole.finite[some] = result.episode_metrics, result.finite
+                    whole = replace(whole, frames=result.frames, lane_slots=result.lane_slots)
+                result = whole
+            found.append(result)
+        return replace(played, results=found)
 
     def close(self) -> None:
         """Close the evaluator."""
         self._evaluator.close()
-
-    def _result(self, task: Task, some: list[int], played: Result | None) -> Result:
-        if played is not None and len(some) == len(task.weights):
-            return played
-        result = worst_result(task, self._environment)
-        if played is None:
-            return result
-        result.returns[some], result.lengths[some] = played.returns, played.lengths
-        result.episode_metrics[some], result.finite[some] = played.episode_metrics, played.finite
-        return replace(result, frames=played.frames, lane_slots=played.lane_slots)
-
-
-def _only(task: Task, some: list[int]) -> Task:
-    """Return a task of some candidates of a task."""
-    if len(some) == len(task.weights):
-        return task
-    return replace(task, weights=task.weights.some(some))

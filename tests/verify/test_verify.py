@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.files.lines import sealed
 from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.training.validation import Validated
@@ -140,6 +142,34 @@ def test_a_sample_is_as_large_as_asked_for_in_whole_tasks_and_always_the_same(ru
 def test_one_bit_of_a_file_is_found(run: Path, file: str, place: int, said: str) -> None:
     flip(run / file, place)
     assert said in refused(run, "--sample", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda line: line.replace(b'"mean": ', b'"mean": 1'), "line 3: its checksum is wrong"),
+        (lambda line: sealed(re.sub(rb'"frames": \d+', b'"frames": 1', line[: line.rindex(b',"crc"')] + b"}")) + b"\n",
+         "has other frames than in the manifest"),
+    ],
+)  # fmt: skip
+def test_a_changed_line_of_the_metrics_is_found_by_verify_and_by_the_doctor(
+    run: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
+    assert "every line has its checksum" in verified(run, "--sample", 0)[1]
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], change(lines[2]), *lines[3:]]))
+    assert said in refused(run, "--sample", 0)
+    notes = json.loads(called(run.parent, "doctor", "run", "--json", program="evo")[0].splitlines()[-1])["notes"]
+    assert [note for note in notes if note.startswith("metrics.jsonl: ") and said in note]
+
+
+def test_a_run_of_another_version_is_no_run_that_lies(run: Path) -> None:
+    path = run / "config.resolved.toml"
+    path.write_text(path.read_text().replace("\n[workers]\n", "\n[workers]\nof_before = 1\n", 1))
+    found, out = verified(run, code=3)
+    assert "another version of snake-evo began this run" in out.splitlines()[-2]
+    assert "is not what it says" not in out
+    assert (found["replayed"], found["not_replayable"]) == (0, GENERATIONS * POPULATION)
 
 
 @pytest.mark.parametrize("number", [0, 1, GENERATIONS])
