@@ -155,13 +155,6 @@ class Layer:
         return self.fan_in * self.filters if self.weighted else 0
 
     @property
-    def kernel_shape(self) -> tuple[int, ...]:
-        """Return the shape of the Keras kernel."""
-        if self.kind == "dense":
-            return (self.channels, self.filters)
-        return (self.kernel, self.kernel, self.channels, self.filters)
-
-    @property
     def size(self) -> int:
         """Return the number of weights, with biases and normalisation."""
         return self.kernel_size + (self.filters if self.weighted else 0) + 2 * self.nodes + self.norm_size
@@ -183,9 +176,10 @@ class Layer:
         return (("kernel", "bias") if self.weighted else tree) + (("gamma", "beta") if self.norm else ())
 
     def part_shape(self, part: str) -> tuple[int, ...]:
-        """Return the shape of one of `parts`."""
+        """Return the shape of one of `parts`; that of a kernel is Keras's."""
         if part == "kernel":
-            return self.kernel_shape
+            window = () if self.kind == "dense" else (self.kernel, self.kernel)
+            return (*window, self.channels, self.filters)
         return (self.nodes if part in ("inputs", "thresholds") else self.filters,)
 
     @property

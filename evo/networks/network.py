@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.networks.layer import WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
+from evo.networks.layer import SIDE, WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
 from evo.options import Section
 
 Inference = Literal["auto", "lanes", "tensorflow"]
@@ -23,6 +23,7 @@ UNUSED: dict[str, object] = {  # values of the options that `layers` replaces
     "kind": "cnn", "preset": "", "embed": "none", "codes": 0, "conv": [], "dense": [], "norm": "none",
     "activation": "relu",
 }  # fmt: skip
+CONV = (4096, SIDE, SIDE)  # largest numbers of a convolution: filters, kernel, stride
 
 
 class Options(Section):
@@ -47,9 +48,11 @@ class Options(Section):
         description="planes per code plane, where embed = one_hot; 0 = the number of codes of the environment",
     )
     conv: list[list[int]] = Field(
-        [[8, 3, 2], [8, 3, 2]], description="filters, kernel size, stride of each convolution"
+        [[8, 3, 2], [8, 3, 2]], max_length=16, description="filters, kernel size, stride of each convolution"
     )
-    dense: list[int] = Field([16], description="units of each hidden dense layer")
+    dense: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
+        [16], max_length=16, description="units of each hidden dense layer"
+    )
     padding: Literal["same", "valid"] = Field("same", description="padding of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
     activation: Literal["relu", "tanh"] = Field(
@@ -82,17 +85,13 @@ class Options(Section):
             if self.inference not in ("auto", "lanes") and any(layer.kind == "tree" for layer in specs):
                 raise ValueError(f'inference: a tree is played by "lanes" alone, not by "{self.inference}"')
             return self
-        if self.preset and set_here & {"conv", "dense", "padding"} and self.expanded() != self.own():
+        if self.preset and any(
+            name in set_here and getattr(self, name) != value for name, value in PRESETS[self.preset].items()
+        ):
             raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
         for layer in self.conv:
-            if len(layer) != 3 or not all(
-                1 <= value <= limit for value, limit in zip(layer, (4096, 63, 63), strict=True)
-            ):
+            if len(layer) != 3 or not all(1 <= value <= most for value, most in zip(layer, CONV, strict=True)):
                 raise ValueError(f"conv: {layer} is not [filters 1-4096, kernel 1-63, stride 1-63]")
-        if len(self.conv) > 16 or len(self.dense) > 16:
-            raise ValueError("conv, dense: at most 16 layers each")
-        if not all(1 <= units <= 65536 for units in self.dense):
-            raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
         if self.kind == "cnn" and not self.preset and not self.conv:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
         if self.codes and self.embed == "none":
@@ -123,14 +122,6 @@ class Options(Section):
             return ()
         return ("conv", "padding") if self.kind == "mlp" else ("conv", "padding", "dense", "norm", "activation")
 
-    def own(self) -> dict[str, object]:
-        """Return the layers as configured."""
-        return {"conv": self.conv, "dense": self.dense, "padding": self.padding}
-
-    def expanded(self) -> dict[str, object]:
-        """Return the layers, with a preset expanded."""
-        return PRESETS[self.preset] if self.preset else self.own()
-
     def resolved(self, codes: int = 0) -> Options:
         """Return the options with the preset expanded, `inference` decided, and unused options at their defaults.
 
@@ -140,14 +131,14 @@ class Options(Section):
             specs = [self._completed(parse(text), codes) for text in self.layers]
             layers = {**UNUSED, "layers": list(map(str, specs))}
             return Options.model_construct(inference=self.player, **layers)  # type: ignore[arg-type]
-        layers = self.expanded()
+        plain, own = self.kind == "linear", {"conv": self.conv, "dense": self.dense, "padding": self.padding}
+        layers = {**(PRESETS[self.preset] if self.preset else own)}
         if self.kind != "cnn":
-            layers = {**layers, "conv": []}
-        if self.kind == "linear":
-            layers = {**layers, "dense": []}
-        plain = self.kind == "linear"
+            layers["conv"] = []
+        if plain:
+            layers["dense"] = []
         if self.embed != "none":
-            layers = {**layers, "embed": self.embed, "codes": _codes("codes", self.codes, codes)}
+            layers |= {"embed": self.embed, "codes": _codes("codes", self.codes, codes)}
         return Options.model_construct(
             kind=self.kind,
             preset="",
@@ -275,11 +266,9 @@ def _layer(options: Options, spec: LayerSpec, layers: list[Layer], shape: tuple[
     """Return the layer behind these; ConfigurationError where it does not fit what they put out."""
     height, width, channels = _output_of(layers, shape)
     offset, kind = sum(layer.size for layer in layers), spec.kind
-    if kind == "dense":
-        inputs = height * width * channels
-        return Layer("dense", 1, 1, inputs, spec.numbers[0], 1, 1, 0, 0, 1, 1, offset)
-    if kind == "tree":
-        return Layer("tree", 1, 1, height * width * channels, 1 << spec.numbers[0], 1, 1, 0, 0, 1, 1, offset)
+    if kind in ("dense", "tree"):
+        outputs = spec.numbers[0] if kind == "dense" else 1 << spec.numbers[0]
+        return Layer(cast(Kind, kind), 1, 1, height * width * channels, outputs, 1, 1, 0, 0, 1, 1, offset)
     option = "layers" if options.layers else "conv"
     if kind == "one_hot":
         if not spec.numbers:
