@@ -39,7 +39,8 @@ def _add(keys, factors, square_factors, total, squares):  # type: ignore[no-unty
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _norm(vector):  # type: ignore[no-untyped-def]
+def norm(vector):  # type: ignore[no-untyped-def]
+    """Return the Euclidean norm, summed in the order of the vector.  # [P] float64 -> float"""
     total = 0.0
     for i in range(vector.shape[0]):
         total += vector[i] * vector[i]
@@ -47,9 +48,12 @@ def _norm(vector):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _fill(x, out):  # type: ignore[no-untyped-def]
+def exp(x):  # type: ignore[no-untyped-def]
+    """Return e^x of every number, with the same bits on every machine.  # [P] float64 -> [P]"""
+    out = np.empty_like(x)
     for i in range(x.shape[0]):
         out[i] = exp_of(x[i])
+    return out
 
 
 def noise_sum(keys: NDArray[np.uint64], factors: NDArray[np.float64], size: int) -> NDArray[np.float64]:
@@ -67,18 +71,6 @@ def noise_sums(
     factors, square_factors = (np.ascontiguousarray(array, np.float64) for array in (factors, square_factors))
     _add(keys, factors, square_factors, total, squares)
     return total, squares
-
-
-def norm(vector: NDArray[np.float64]) -> float:
-    """Return the Euclidean norm, summed in the order of the vector.  # [P]"""
-    return float(_norm(vector))
-
-
-def exp(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return e^x of every number, with the same bits on every machine.  # [P] -> [P]"""
-    out = np.empty_like(x)
-    _fill(x, out)
-    return out
 
 
 def ln(x: float) -> float:

@@ -115,15 +115,10 @@ def operator(option: str, named: str) -> Callable[..., Any]:
         found: tuple[Individual, ...] = called(child, *others)
         if not isinstance(found, tuple) or not found or found[0] is not child:
             raise wrong("change its first argument in place, and return a tuple that begins with it", found)
-        for name, fits in (
-            ("step", child.step in STEPS),
-            ("row", child.row in rows - {-1}),
-            ("mate", child.mate in rows),
-        ):
-            if not (fits and isinstance(getattr(child, name), int)):
-                raise ConfigurationError(
-                    f"{option}: {named} set {name} to {getattr(child, name)!r:.60}; {EXPECTED[name]}"
-                )
+        for name, allowed in (("step", STEPS), ("row", rows - {-1}), ("mate", rows)):
+            value = getattr(child, name)
+            if not isinstance(value, int) or value not in allowed:
+                raise ConfigurationError(f"{option}: {named} set {name} to {value!r:.60}; {EXPECTED[name]}")
         return found
 
     @wraps(called)

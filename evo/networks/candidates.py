@@ -21,6 +21,7 @@ from evo.compiled.functions import popcount
 from evo.errors import DataError
 from evo.networks.network import Network
 from evo.randomness.philox_compiled import philox
+from evo.randomness.streams import philox as philox_plain
 from evo.records import WeightSource
 
 kernel_cache.use(__name__)
@@ -146,8 +147,6 @@ class Rebuilder:
             out[gamma] = 1
 
     def _cross_layers(self, parent: NDArray[np.float32], mate: NDArray[np.float32], key: np.uint64) -> None:
-        from evo.randomness.streams import philox as philox_plain
-
         for i, layer in enumerate(self.network.layers):
             part = slice(layer.offset, layer.offset + layer.size)
             coin = philox_plain(int(key), (i, 0, CROSSOVER, 0))[0] & 1
