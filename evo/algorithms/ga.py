@@ -163,10 +163,7 @@ class GeneticAlgorithm(Algorithm):
         for name in options.own_operators:
             toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
-        self._base, self._drawn = (
-            0,
-            self._tournaments,
-        )  # of a generation: step of the base of sigma, and steps around it
+        self._base, self._drawn = 0, self._tournaments  # step of the base of a generation's sigma, steps around it
         self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
         self._parents = Parents(np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis])
         self._record: Arrays = {}

@@ -135,30 +135,27 @@ class Evaluated:
     def distinct(self) -> float:
         """Return the number of different ways to play among the candidates, over the number of candidates.
 
-        Two candidates play alike where returns and lengths of all episodes agree.
+        Two candidates play the same way where returns and lengths of all episodes agree.
         """
-        return len({self._trace(k) for k in range(len(self.lengths))}) / len(self.lengths)
+        return len(set(self._traces())) / len(self.lengths)
 
-    def alike(self, first: int, second: int) -> bool:
-        """Return whether two candidates have the same returns and lengths in all episodes."""
-        return self._trace(first) == self._trace(second)
+    def _traces(self) -> list[bytes]:
+        return [
+            returns.tobytes() + lengths.tobytes() for returns, lengths in zip(self.returns, self.lengths, strict=True)
+        ]
 
     def against_parents(self, source: WeightSource, elites: int, options: Any) -> Metrics:
         """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
 
         The first `elites` candidates are parents that play too; without children of these, NaN.
         """
-        fitness, rows = self.fitness(options), source.rows
+        fitness, rows, traces = self.fitness(options), source.rows, self._traces()
         children = np.flatnonzero((rows >= 0) & (rows < elites) & (np.arange(len(rows)) >= elites))
         if not len(children):
             return {"improving": float("nan"), "neutral": float("nan")}
         better = fitness[children] > fitness[rows[children]]
-        neutral = [self.alike(int(child), int(rows[child])) for child in children]
+        neutral = [traces[child] == traces[rows[child]] for child in children]
         return {"improving": float(better.mean()), "neutral": float(np.mean(neutral))}
-
-    def _trace(self, k: int) -> bytes:
-        trace: bytes = self.returns[k].tobytes() + self.lengths[k].tobytes()
-        return trace
 
     def metrics(self) -> Metrics:
         """Return the metrics that all evolutionary algorithms have; NaN where no candidate has finite scores."""

@@ -81,7 +81,7 @@ class Distribution(Protocol):
         """Move by the fitness of a generation's candidates, without the mean; return metrics.  # fitness [N]"""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return everything besides the mean that is needed to go on, by name."""
+        """Return all that is needed to go on but the mean, by name."""
 
     def restore(self, state: Arrays) -> None:
         """Continue from what `state` returned; the mean is restored before."""

@@ -203,7 +203,7 @@ def mask_nonzero(layer, x, lanes, nonzero):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _end(start, stop, stride, pad, kernel, side):  # type: ignore[no-untyped-def]
-    """Return the end of the run of positions from `start` on at which the border clips the kernel alike."""
+    """Return the end of the run of positions from `start` on at which the border clips the kernel in the same way."""
     first = start * stride - pad
     end = start + 1
     while end < stop:

@@ -61,15 +61,10 @@ def noise(key, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _mutate(parent, sigma, out):  # type: ignore[no-untyped-def]
+def _mutate(parent, sigma, scale, out):  # type: ignore[no-untyped-def]
+    """Turn the noise in `out` into a child; where there is no `scale`, it is None by its type."""
     for i in range(out.shape[0]):
-        out[i] = parent[i] + sigma * out[i]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _mutate_scaled(parent, sigma, scale, out):  # type: ignore[no-untyped-def]
-    for i in range(out.shape[0]):
-        out[i] = parent[i] + sigma * (scale[i] * out[i])
+        out[i] = parent[i] + sigma * (out[i] if scale is None else scale[i] * out[i])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -126,10 +121,7 @@ class Rebuilder:
             out[:] = parent
         else:
             noise(key, out)
-            if source.scale < 0:
-                _mutate(parent, np.float32(sigma), out)
-            else:
-                _mutate_scaled(parent, np.float32(sigma), parents[source.scale], out)
+            _mutate(parent, np.float32(sigma), None if source.scale < 0 else parents[source.scale], out)
 
     def all(self, parents: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
         """Return the weights of all candidates; read-only, so that they are not hashed again.  # [K, P]"""
