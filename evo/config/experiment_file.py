@@ -78,7 +78,7 @@ class ExperimentFile:
             self.set(assignment)
         for flag, value in flags.items():
             if value is not None:
-                self._flag(flag, plain(value))
+                self._assign(FLAGS[flag], plain(value), f"--{flag}")
         if flags.get("generations") is not None:  # it overrides every algorithm's own
             for name, table in self.tables.items():
                 if name != "run" and isinstance(table, dict) and isinstance(table.get("generations"), int):
@@ -91,15 +91,11 @@ class ExperimentFile:
         if not equals or len(path) < 2 or not all(path):
             self.mistakes.append(f"--set {printable(assignment)}: must be SECTION.KEY=VALUE, as in ga.population=256")
             return
-        try:
-            assignment.encode()
-            if not text.strip():
-                self._remove(path, f"--set {printable('.'.join(path))}")
-                return
-            self._put(path, _value(text), f"--set {printable('.'.join(path))}")
-        except (ValueError, RecursionError) as error:
-            reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
-            self.mistakes.append(f"--set {printable(name)}: {printable(reason)}")
+        source = f"--set {printable('.'.join(path))}"
+        if text.strip():
+            self._assign(path, text, source)
+        else:
+            self._remove(path, source)
 
     def is_typed(self, *path: str) -> bool:
         """Return whether the value of a key is from the command line, not from the file."""
@@ -128,15 +124,15 @@ class ExperimentFile:
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
 
-    def _flag(self, flag: str, value: object) -> None:
+    def _assign(self, path: Keys, value: object, source: str) -> None:
+        """Put in a value, of a text that of TOML; where the section is no table, that is a mistake of the file."""
         try:
-            self._put(FLAGS[flag], _value(value) if isinstance(value, str) else value, f"--{flag}")
-        except RecursionError:
-            self.mistakes.append(f"--{flag}: brackets are nested too deeply")
-        except ValueError as error:
-            if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
-                return  # reported as a mistake of the file
-            self.mistakes.append(f"--{flag}: {printable(str(error))}")
+            ".".join(path).encode()
+            if isinstance(self.tables.get(path[0], {}), dict):
+                self._put(path, _value(value) if isinstance(value, str) else value, source)
+        except (ValueError, RecursionError) as error:
+            reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
+            self.mistakes.append(f"{source}: {printable(reason)}")
 
     def _remove(self, path: Keys, source: str) -> None:
         table: Any = self.tables
@@ -219,7 +215,8 @@ def _explained(file: str, text: str, message: str) -> str:
 
 
 def _value(text: str) -> object:
-    """Return the TOML value of this text, or the text itself where it is no TOML."""
+    """Return the TOML value of this text, or the text itself where it is no TOML; ValueError: it is not UTF-8."""
+    text.encode()
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
