@@ -1,4 +1,4 @@
-"""Clocks of training, which stand still while kernels are compiled: a machine does that once, and not for every run."""
+"""Clocks of training, which stand still while kernels are compiled, and the sign that a process plays on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+
+OFTEN = 0.25  # seconds between two signs of progress
 
 
 class Clock:
@@ -73,3 +75,20 @@ def go_on(_: object = None) -> None:
     cpu.go_on()
     if _collects and not wall.stands_still:
         gc.enable()
+
+
+class Progress:
+    """What a process does, at most once every `OFTEN` seconds, while its task is played; at first nothing."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], object] | None = None
+        self._told = 0.0
+
+    def made(self) -> None:
+        """Say that a step or a candidate has been played."""
+        if self.tell is not None and (now := time.monotonic()) - self._told > OFTEN:
+            self._told = now
+            self.tell()
+
+
+progress = Progress()  # of this process

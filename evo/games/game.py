@@ -59,7 +59,7 @@ class GameEnvironment(Environment):
     codes, symmetry = _declared("codes"), _declared("symmetry")
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
-    @property
+    @cached_property
     def sources(self) -> str:
         """Return a hash of the files of a game that is not ours, less `render`, which changes no result."""
         from evo.games.compiling import sources_of

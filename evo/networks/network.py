@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Literal, cast
 
 import numpy as np
@@ -207,7 +208,7 @@ class Network:
         """Return the number of outputs of all heads."""
         return self.layers[-1].filters
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Return the number of weights."""
         return sum(layer.size for layer in self.layers)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo import clock
 from evo.errors import ConfigurationError, notice
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
-from evo.workers.worker import progress
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -61,7 +61,7 @@ def _play(
         recorder.progress[SLOTS] += len(live)
         left = []
         for scores, e in zip(table, live, strict=True):
-            progress.made()
+            clock.progress.made()
             action = act(scores, infos[e], seeds[e], lengths[e])
             if action is None:
                 if not np.isfinite(observations[e]).all():

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from evo import clock
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.compiled.views import shaped
@@ -56,7 +57,6 @@ from evo.records import (
 from evo.rollouts.action_rules import RULES, choose, write_action
 from evo.rollouts.gymnasium_episodes import is_deterministic, play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
-from evo.workers.worker import progress
 
 kernel_cache.use(__name__)
 
@@ -274,6 +274,7 @@ class Rollout:
     def __init__(self, network: Network, environment: Environment, kernel: Kernel | None = None) -> None:
         self.network, self.environment, self._game = network, environment, environment.game
         self.size, self._metrics = network.size, len(environment.episode_metrics)
+        self._returns_type = environment.returns_type
         self._rules = {kind for kind in RULES if fits(kind, environment, network)}
         self.kernel = kernel or LanesKernel(network, self._game)
         self._rebuilder, self._weights = Rebuilder(network), aligned(self.size)
@@ -294,12 +295,12 @@ class Rollout:
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
         episodes = len(task.play.seeds)
-        arrays = empty_result(len(task.weights), episodes, self._metrics, self.environment.returns_type)
+        arrays = empty_result(len(task.weights), episodes, self._metrics, self._returns_type)
         frames = slots = 0
         traces: list[NDArray[np.generic]] = []
         transitions: Transitions | None = None
         for k in range(len(task.weights)):
-            progress.made()
+            clock.progress.made()
             played = PlayedEpisodes(0, 0, False)
             if self._take(task, k, parents):
                 ended = Ended(*(arrays[name][k] for name in Ended._fields))

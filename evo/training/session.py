@@ -43,13 +43,25 @@ class Session:
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
-        self._network = experiment.network()
+        network = experiment.network()
+        self._forward_pass, self._layers = network.multiply_adds, network_layers(network)
         self._evaluator: Evaluator | None = None
         self._learning: str | None = None  # the fingerprint of what computes updates
         self._algorithm = forked
         try:
             self.evaluator = self._evaluator = evaluator_of(experiment, store.directory)
             self.environment = environment_of(experiment.environment)
+            self._made = {  # what every champion of this run has
+                "algorithm": experiment.algorithm,
+                "seed": experiment.run.seed,
+                "environment": experiment.environment.model_dump(),
+                "policy": experiment.policy.model_dump(),
+                "provenance": {
+                    **made_by(),
+                    "configuration": first_hash(store.identity),
+                    "game": self.environment.sources,
+                },
+            }
             self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
             for text in self.algorithm.notices:
                 notice(text)
@@ -86,7 +98,7 @@ class Session:
         DataError: this machine computes other bits than the one that began the run.
         """
         self._keep_fingerprints()
-        metrics |= ledger(metrics, self._network.multiply_adds, self.store.spent)
+        metrics |= ledger(metrics, self._forward_pass, self.store.spent)
         metrics["seconds_committing"] = self._committing.take()  # of the commit before this one
         record = {**self.algorithm.record(), **self.quarantine.record()}
         with self._committing:
@@ -149,27 +161,19 @@ class Session:
 
     def _write_champion(self) -> None:
         """Put the champion into the run directory, with where it came from and what it scores."""
-        weights, experiment, store = self.algorithm.best, self.experiment, self.store
+        weights, store = self.algorithm.best, self.store
         if weights is None:
             return
         about = {
-            "algorithm": experiment.algorithm,
-            "seed": experiment.run.seed,
-            "environment": experiment.environment.model_dump(),
-            "policy": experiment.policy.model_dump(),
+            **self._made,
             **self.algorithm.origin(),
             "lineage": self._lineage(),
-            "provenance": {
-                **made_by(),
-                "configuration": first_hash(store.identity),
-                "game": self.environment.sources,
-            },
             "generations": store.next_generation,
             "state_hash": store.state_hash,
             "stopped": self.stopped,
             "test": finite(asdict(self.score)) if self.score else None,
         }
-        store.write_champion(weights, network_layers(self._network), about)
+        store.write_champion(weights, self._layers, about)
 
     def _lineage(self) -> dict[str, float]:
         """Return how the champion was made; its parent is a row of the population that the generation before left."""

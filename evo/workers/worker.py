@@ -39,26 +39,8 @@ START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import spawned; spawned(int(sys.argv[1]))"
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
-OFTEN = 0.25  # seconds between two messages of progress
 IDLE = 0.01  # part of a processor below which a process that starts does nothing
 SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
-
-
-class Progress:
-    """What a process does, at most once every `OFTEN` seconds, while its task is played; at first nothing."""
-
-    def __init__(self) -> None:
-        self.tell: Callable[[], object] | None = None
-        self._told = 0.0
-
-    def made(self) -> None:
-        """Say that a step or a candidate has been played."""
-        if self.tell is not None and (now := time.monotonic()) - self._told > OFTEN:
-            self._told = now
-            self.tell()
-
-
-progress = Progress()  # of this process
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -209,7 +191,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         try:
             with watched(channel, spec):
                 player: Player = named(spec.player)(spec.context)
-            progress.tell = partial(channel.send, None)
+            clock.progress.tell = partial(channel.send, None)
         except DeviceMemoryError as error:
             channel.send(GivesUp(-1, str(error)))
             os._exit(0)

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from evo import clock
 from evo.errors import DataError, DeviceMemoryError
 from evo.records import Player
-from evo.workers.worker import progress
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Slow(Player):
         for _ in range(8):
             time.sleep(job.seconds)
             if not job.mischief:
-                progress.made()
+                clock.progress.made()
         first = not list(self._tally.iterdir())
         (self._tally / str(os.getpid())).touch()
         return int(first)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo import clock
 from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.guard import Guard
@@ -26,7 +27,6 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS
-from evo.workers.worker import progress
 
 SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 
@@ -102,7 +102,7 @@ def play(
         player, matrix = _player(key, packed)
         matrix.parents = parents
         seconds = deadline * GROWTH**attempt
-        progress.tell = partial(_guard.watch, seconds)
+        clock.progress.tell = partial(_guard.watch, seconds)
         with _guard.watching(seconds):
             began, cpu_began = time.perf_counter(), time.process_time()
             result = player.play(task)
