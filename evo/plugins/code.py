@@ -34,8 +34,8 @@ def other_code(wanted: Mapping[str, str]) -> str:
 
 
 def of_plugins() -> dict[str, str]:
-    """Return a digest of every plug-in that is loaded, without games, whose functions are compared instead."""
-    return {name: of_plugin(name) for name in registry.loaded(games=False)}
+    """Return a digest of every loaded plug-in that results depend on."""
+    return {name: of_plugin(name) for name in registry.with_results()}
 
 
 def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

@@ -285,10 +285,15 @@ def _taken(options: Any, base: Any) -> str:
     return ""
 
 
-def loaded(games: bool = True) -> tuple[str, ...]:
+def loaded() -> tuple[str, ...]:
     """Return the names of the plug-ins that are loaded, for processes that need the same."""
-    ones = [one for one in _loaded.values() if games or not _declared_by(getattr(one, "make", None))]
-    return tuple(dict.fromkeys(module.__name__ for module in ones))
+    return tuple(dict.fromkeys(module.__name__ for module in _loaded.values()))
+
+
+def with_results() -> tuple[str, ...]:
+    """Return the names of loaded plug-ins that results depend on: neither backends nor games, which have hashes."""
+    ones = [module for (folder, _), module in _loaded.items() if folder != "evaluators"]
+    return tuple(dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None))))
 
 
 def command(*words: str) -> str:
