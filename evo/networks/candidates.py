@@ -84,12 +84,7 @@ class Rebuilder:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in) for kernels, 0 for biases
-        for layer in network.layers:
-            kernel = slice(layer.offset, layer.offset + layer.kernel_size)
-            self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
-            self.fresh_scale[layer.offset : layer.offset + layer.nodes] = layer.channels  # of a tree: any input
-            self.fresh_scale[layer.offset + layer.nodes : layer.offset + 2 * layer.nodes] = 1
+        self.fresh_scale = network.fresh_scale
         self._gammas = [
             slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
             for layer in network.layers

@@ -213,6 +213,16 @@ class Network:
         """Return the number of weights."""
         return sum(layer.size for layer in self.layers)
 
+    @cached_property
+    def fresh_scale(self) -> NDArray[np.float32]:
+        """Return what multiplies noise in fresh weights: sqrt(2 / fan-in) for kernels, 0 for biases.  # [P]"""
+        scale = np.zeros(self.size, np.float32)
+        for layer in self.layers:
+            scale[layer.offset : layer.offset + layer.kernel_size] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
+            scale[layer.offset : layer.offset + layer.nodes] = layer.channels  # of a tree: any input
+            scale[layer.offset + layer.nodes : layer.offset + 2 * layer.nodes] = 1
+        return scale
+
     @property
     def flops(self) -> int:
         """Return the floating-point operations of one forward pass."""

@@ -258,7 +258,8 @@ class LanesKernel(Kernel):
                 *self.arguments, self._state, game.rules, masked, game.shape, task.play.seeds, RULES[how.kind],
                 how.epsilon, self._buffers, self._envs, ended, recorder.actions, recorder.episodes, recorder.record,
             )  # fmt: skip
-            game.check_allowed(self._state, self._buffers[1], failed)
+            if failed >= 0:
+                game.check_allowed(self._state, self._buffers[1], failed)
             if failed >= 0 or not progress[LIVE]:
                 return recorder.played(failed < 0, progress, ended, self.score)
             recorder.grow()
@@ -293,7 +294,11 @@ class Rollout:
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):
-            return self._play_segment(task, task.play, parents)
+            if self._game is None:
+                raise ValueError("a segment is played in a compiled game")
+            if self._take(task, 0, parents):
+                return self.kernel.play_segment(self._game, task.play, task.action_rule)
+            return SegmentBuffers(self._game, task.play, self.network.outputs).result(0, 0, False, self.kernel.score)
         episodes = len(task.play.seeds)
         arrays = empty_result(len(task.weights), episodes, self._metrics, self._returns_type)
         frames = slots = 0
@@ -320,13 +325,6 @@ class Rollout:
     def is_deterministic(self) -> bool:
         """Return whether the environment follows its seed, as a compiled game does."""
         return self._game is not None or is_deterministic(self.environment)
-
-    def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
-        if self._game is None:
-            raise ValueError("a segment is played in a compiled game")
-        if not self._take(task, 0, parents):
-            return SegmentBuffers(self._game, segment, self.network.outputs).result(0, 0, False, self.kernel.score)
-        return self.kernel.play_segment(self._game, segment, task.action_rule)
 
     def _take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
         """Have candidate `k` computed from now on; return whether its weights are finite."""
