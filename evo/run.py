@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, EvoError, notice
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.records import Metrics
     from evo.store.champion import ChampionScore
+    from evo.store.store import Store
     from evo.training.session import Session
 
 
@@ -46,20 +49,53 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
     """Train in a run directory, and yield every generation after its commit.
 
     A directory that holds a run of this experiment is resumed; None creates the next free one in runs/. The iteration
-    may stop at any row: every generation that was yielded is committed. `plugins` are modules as those of --plugin.
-    Raises ConfigurationError where the directory holds a run whose options give other results.
+    may stop at any row: every generation that was yielded is committed, and the champion of that moment is validated,
+    also where the interpreter ends while it holds the iterator. `plugins` are modules as those of --plugin. Raises
+    ConfigurationError where the directory holds a run whose options give other results.
     """
     from evo.config import experiment as configuration
+
+    if not isinstance(experiment, configuration.Experiment):
+        raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
+    stores: list[Store] = []
+    rows = _rows(experiment, run_dir, plugins, stores)
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)  # anew, so that it comes before whatever was registered meanwhile
+    _open[rows] = stores
+    return rows
+
+
+def _rows(
+    experiment: Experiment, run_dir: str | Path | None, plugins: Sequence[str], stores: list[Store]
+) -> Generator[Row, None, None]:
     from evo.plugins import registry
     from evo.process import interrupts_wait
     from evo.training.beginning import open_or_begin
     from evo.training.session import Session
 
-    if not isinstance(experiment, configuration.Experiment):
-        raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
     registry.load(plugins)
     with interrupts_wait(), open_or_begin(experiment, run_dir) as store, Session(experiment, store) as session:
-        yield from generations(session)
+        stores.append(store)
+        try:
+            yield from generations(session)
+        except GeneratorExit:  # the iteration stops here
+            session.leave()
+            raise
+
+
+_open = WeakKeyDictionary[Generator[Row, None, None], "list[Store]"]()  # what `train` has returned, and its store
+
+
+def _close_all() -> None:
+    """Close what is not iterated to its end when the interpreter ends, while everything can still be imported."""
+    for rows, stores in list(_open.items()):
+        try:
+            rows.close()
+        except (EvoError, KeyboardInterrupt) as error:
+            notice(str(error) or "interrupted")
+        except ValueError:  # a thread goes on with it, which ends with the interpreter
+            for store in stores:
+                store.flush(last=True)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,8 @@ class Store:
     @property
     def state_hash(self) -> str:
         """The state hash after the newest generation, in hexadecimal."""
-        return self._newest.state_hash if self.next_generation else self._first_hash
+        newest = self._pending or self._durable
+        return str(newest[-1].state_hash) if newest else self._first_hash
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -201,12 +202,14 @@ class Store:
         if now - self._pending_since + took >= DURABLE_SECONDS:
             self.flush()
 
-    def flush(self) -> None:
-        """Make every commit durable, then write the champion.
+    def flush(self, *, last: bool = False) -> None:
+        """Make every commit durable, then write the champion; after the `last` time, other threads wait for ever.
 
         Raises ResourceError where writing fails, LockedError where another process has the directory by now; commits
         that are not durable then no longer count.
         """
+        if last:  # a thread that the interpreter's end cuts off inside of libhdf5 would have it wait for that
+            self._flushing.acquire()
         with self._flushing:
             held = self._require_writable()
             try:
@@ -291,11 +294,6 @@ class Store:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close_after(error)
 
-    @property
-    def _newest(self) -> Line:
-        newest: Line = self._pending[-1] if self._pending else self._durable[-1]
-        return newest
-
     def _flushed(self) -> Sequence[Line]:
         if self._pending:
             self.flush()
@@ -323,7 +321,7 @@ class Store:
         """Return the newest checkpoint by the digest of its weights, if workers can read them from it."""
         if self._pending or not self.next_generation:
             return {}
-        weights, file = self._newest.arrays.get("state/weights"), population_file(self.next_generation - 1)
+        weights, file = self._durable[-1].arrays.get("state/weights"), population_file(self.next_generation - 1)
         return {weights.sha256: file} if weights and os.path.lexists(self.directory / file) else {}
 
     def _drop_states(self) -> None:

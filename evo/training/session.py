@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class Session:
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
-        network = experiment.network()
+        network, self._process = experiment.network(), os.getpid()
         self._forward_pass, self._layers = network.multiply_adds, network_layers(network)
         self._evaluator: Evaluator | None = None
         self._learning: str | None = None  # the fingerprint of what computes updates
@@ -71,6 +72,7 @@ class Session:
             self.close()
             raise
         self.quarantine, self._committing = Quarantine(store), Stopwatch()
+        self._reported: Metrics = {}
         self.score: Score | None = None  # of the present champion
         self.scores: NDArray[np.float64] | None = None  # of its test episodes
 
@@ -113,6 +115,7 @@ class Session:
 
     def report(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""
+        self._reported = metrics
         if self.done:
             metrics["validation"] = self._validate_last()
         due = (generation + 1) % self.experiment.test.every == 0 or self.done
@@ -134,6 +137,18 @@ class Session:
                 self._validate_last()
         self.update_champion(test=True)
         self.store.flush()
+
+    def leave(self) -> None:
+        """Validate the champion of the newest generation, log that and write it, where a run is left early."""
+        newest = self.store.next_generation - 1
+        if os.getpid() != self._process or self.done:
+            return
+        if not self.algorithm.due(newest):
+            self._reported["validation"] = self._validate_last()
+            self.store.log(newest, self._reported)
+        if self.algorithm.changed:
+            self.score = self.scores = None
+        self._write_champion()
 
     def _validate_last(self) -> float:
         """Validate the finalists of the newest generation, if that was not due; return the champion's mean return."""
@@ -187,7 +202,9 @@ class Session:
         return {name: record[name][candidate].item() for name in NAMED_BY if name in record}
 
     def close(self) -> None:
-        """End the worker and learner processes."""
+        """End the worker and learner processes, which a forked process leaves alone."""
+        if os.getpid() != self._process:
+            return
         if self._evaluator is not None:
             self._evaluator.close()
         if self._algorithm is not None:
