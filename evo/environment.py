@@ -104,6 +104,21 @@ class Environment(Protocol):
         return None
 
     @property
+    def seed_bits(self) -> int:
+        """The bits of a seed that `env().reset` is given: the upper ones of an episode's 64."""
+        return 64
+
+    @property
+    def instances(self) -> int:
+        """How many environments are open in a process at most, whose episodes are played side by side."""
+        return 16
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know of it when a run begins."""
+        return ()
+
+    @property
     def returns_type(self) -> type[np.int64 | np.float64]:
         """The type of returns: int64 thousandths of a compiled game, else float64."""
         return np.float64 if self.game is None else np.int64

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo import environment
+from evo.environments.instances import Instance
+from evo.environments.spaces import Spaces, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes
-from evo.plugins.mistakes import MOST_CHOICES, MOST_SEEN, PASSED_ON
+from evo.plugins.mistakes import MOST_SEEN, PASSED_ON
+from evo.records import GOES_ON
 
 if TYPE_CHECKING:
     import gymnasium
@@ -41,12 +45,18 @@ class Options(EnvironmentOptions):
         "0 = as they are",
     )
     stack: int = Field(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
+    seed_bits: Literal[31, 64] = Field(
+        31, description="bits of the seeds for reset; NumPy's old generators and many emulators take no more than 32"
+    )
+    instances: int = Field(
+        16, ge=1, le=1024, description="environments that a worker keeps open, whose episodes are played side by side"
+    )
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
 
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
-        usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1}
+        usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1, "seed_bits": 31, "instances": 16}
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
@@ -57,7 +67,7 @@ class Options(EnvironmentOptions):
     @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
-        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack"})
+        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "instances"})
 
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
@@ -99,9 +109,12 @@ class GymnasiumEnvironment(environment.Environment):
         of actions has one dimension.
         """
         env = self._raw()
-        if (seen := math.prod(env.observation_space.shape or ())) > MOST_SEEN:
+        if not 0 < (seen := math.prod(env.observation_space.shape or ())) <= MOST_SEEN:
             env.close()
-            raise ConfigurationError(f"environment.id: an observation has {seen:,} numbers; at most {MOST_SEEN:,} fit")
+            raise ConfigurationError(
+                f"environment.id: an observation of shape {env.observation_space.shape} has {seen:,} numbers; there "
+                f"must be at least one, and at most {MOST_SEEN:,} fit"
+            )
         return env if self.normalisation is None else normalised(env, self.normalisation)
 
     @cached_property
@@ -136,56 +149,50 @@ class GymnasiumEnvironment(environment.Environment):
             ) from error
         return with_known_actions(with_array_observations(env, name, self.options.stack), name)
 
-    @cached_property
-    def _spaces(self) -> tuple[tuple[int, ...], int, bool]:
+    @property
+    def _spaces(self) -> Spaces:
         import gymnasium
 
-        env = self.env()
-        taken: Any = env.action_space
-        shape, continuous = env.observation_space.shape or (), isinstance(taken, gymnasium.spaces.Box)
-        env.close()
-        actions = int(taken.shape[0] if continuous else taken.n)
-        return tuple(int(n) for n in np.atleast_1d(shape)), actions, continuous
+        spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
+        known = _known.get(self.options)
+        if known is None or known[0] is not spec:  # it may be registered again, as another one
+            env = self.env()
+            known = _known[self.options] = spec, spaces_of(env)
+            env.close()
+        return known[1]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of an observation."""
-        return self._spaces[0]
+        return self._spaces.shape
 
     @property
     def actions(self) -> int:
         """Return the number of actions or, where they are continuous, of their dimensions."""
-        return self._spaces[1]
+        return self._spaces.actions
 
     @property
     def continuous(self) -> bool:
         """Return whether actions are numbers, not choices."""
-        return self._spaces[2]
+        return self._spaces.continuous
+
+    @property
+    def seed_bits(self) -> int:
+        """Return how many bits a seed has."""
+        return self.options.seed_bits
+
+    @property
+    def instances(self) -> int:
+        """Return how many environments are open in a process at most."""
+        return self.options.instances
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Return what a user should know of its observations."""
+        return self._spaces.notices
 
 
-def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int) -> gymnasium.Env[Any, Any]:
-    """Return an environment that shows arrays, the last `stack` of them side by side on their last axis.
-
-    ConfigurationError where its observations cannot be flattened.
-    """
-    import gymnasium
-    from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformObservation
-
-    if not isinstance(env.observation_space, gymnasium.spaces.Box):
-        if not env.observation_space.is_np_flattenable:
-            raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
-        env = FlattenObservation(env)
-    if stack > 1:
-        env = FrameStackObservation(env, stack)
-        seen: Any = env.observation_space
-        low, high = _side_by_side(seen.low), _side_by_side(seen.high)
-        env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
-    return env
-
-
-def _side_by_side(frames: Any) -> Any:
-    """Return frames side by side on their last axis.  # [K, ..., C] -> [..., K C]"""
-    return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
+_known: dict[Options, tuple[Any, Spaces]] = {}  # with what was registered then
 
 
 @lru_cache(maxsize=16)
@@ -200,26 +207,22 @@ def normalisation_of(env: gymnasium.Env[Any, Any], steps: int) -> environment.No
     the same steps: the environment and its actions have fixed seeds. The sums are of float64, in the order of play.
     ConfigurationError where an observation is not finite, or the environment fails.
     """
-    total = squares = np.zeros(env.observation_space.shape or ())
-    try:
-        env.action_space.seed(0)
-        info, over = env.reset(seed=0)[1], False
-        for _ in range(steps):
-            if over:
-                info = env.reset()[1]
-            action = env.action_space.sample(info.get("action_mask"))
-            observation, _, terminated, truncated, info = env.step(action)
-            value, over = np.asarray(observation, np.float64), terminated or truncated
-            total, squares = total + value, squares + value * value
-    except PASSED_ON:
-        raise
-    except (Exception, SystemExit) as error:
-        where = mistakes.place_of(error)
-        raise ConfigurationError(
-            f"environment.normalise: random play {mistakes.exception_text(error)}{where}"
-        ) from error
-    finally:
-        env.close()
+    total, shape = np.zeros(env.observation_space.shape or ()), env.observation_space.shape or ()
+    squares, taken = total, cast(Any, env.action_space)
+    continuous = taken.shape != ()
+    with closing(Instance(lambda: env, shape, int(taken.shape[0] if continuous else taken.n), continuous)) as one:
+        taken.seed(0)
+        try:
+            one.reset(0)
+            status = GOES_ON
+            for _ in range(steps):
+                if status != GOES_ON:
+                    one.reset(None)
+                status = one.step(one.sample())
+                value = one.observation.astype(np.float64)
+                total, squares = total + value, squares + value * value
+        except ConfigurationError as error:
+            raise ConfigurationError(f"environment.normalise: random play: {error}") from error
     if not np.isfinite(squares).all():
         raise ConfigurationError("environment.normalise: observations of random play are not finite; use 0")
     mean = total / steps
@@ -237,40 +240,6 @@ def normalised(env: gymnasium.Env[Any, Any], by: environment.Normalisation) -> g
 
     space = gymnasium.spaces.Box(-by.limit, by.limit, by.mean.shape, np.float32)
     return TransformObservation(env, seen, space)
-
-
-def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
-    """Return an environment with Discrete actions from 0 on, or with a one-dimensional Box of them.
-
-    ConfigurationError where its actions are others, or more than can be recorded.
-    """
-    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-    from gymnasium.wrappers import TransformAction
-
-    taken: Any = env.action_space
-    if isinstance(taken, MultiDiscrete | MultiBinary):
-        sides = np.asarray(taken.nvec if isinstance(taken, MultiDiscrete) else np.full(taken.shape, 2))
-        start = np.asarray(getattr(taken, "start", np.zeros(sides.shape)), taken.dtype)
-        count = math.prod(sides.ravel().tolist())
-        if count <= MOST_CHOICES:
-
-            def combination(action: Any) -> Any:
-                """Return the choices that a combination stands for, the last one counting fastest."""
-                places = np.unravel_index(int(action), sides.ravel())
-                return (np.array(places).reshape(sides.shape) + start).astype(taken.dtype)
-
-            return TransformAction(env, combination, Discrete(count))
-    elif isinstance(taken, Discrete) and taken.n <= MOST_CHOICES:
-        first = int(taken.start)
-        return TransformAction(env, lambda action: action + first, Discrete(taken.n)) if first else env
-    elif isinstance(taken, Box) and np.issubdtype(taken.dtype, np.floating):
-        shape = taken.shape
-        flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
-        return env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
-    raise ConfigurationError(
-        f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
-        "Box of numbers are needed"
-    )
 
 
 def make(options: Options) -> GymnasiumEnvironment:

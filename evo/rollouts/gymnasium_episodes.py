@@ -2,101 +2,77 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import cache
+from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
-from evo.errors import ConfigurationError, notice
+from evo.environments.instances import OPEN, Instance, notice_once
+from evo.errors import ConfigurationError
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
-from evo.plugins.mistakes import PASSED_ON
-from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
+from evo.records import GOES_ON, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
     from evo.environment import Environment
 
-PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
+PROBED, PROBED_STEPS, FIRST_PROBED = range(1, 9), 3, 50  # seeds, and steps of each and of the first, of `seed_check`
 LONG = 100_000  # steps of an episode that may have no end
 FIRST = 1024  # recorded steps for which there is memory before it grows
 
 
-def play_gymnasium(score: Score, environment: Environment, task: Task, ended: Ended) -> PlayedEpisodes:
-    """Play every episode of a task with one candidate, all of them side by side; fill in `ended` [E].
+def play_gymnasium(
+    score: Score, environment: Environment, task: Task, ended: Ended, renewed: bool = False
+) -> PlayedEpisodes:
+    """Play every episode of a task with one candidate, some of them side by side; fill in `ended` [E].
 
-    Rewards are added in float64 in the order of steps.
+    Rewards are added in float64 in the order of steps. Where instances are `renewed`, each plays one episode.
     """
     assert isinstance(task.play, Episodes)
-    with ExitStack() as opened:
-        envs = [environment.env() for _ in task.play.seeds]
-        for env in envs:
-            opened.callback(env.close)
-        return _play(score, environment, envs, task.play.seeds, task, ended)
-
-
-def _play(
-    score: Score, environment: Environment, envs: list[Any], seeds: NDArray[np.uint64], task: Task, ended: Ended
-) -> PlayedEpisodes:
+    seeds, shift = task.play.seeds, 64 - environment.seed_bits
     recorder, act = _Recorder(environment, len(seeds), task.record_transitions), _chooser(environment, task.action_rule)
-    totals, lengths = [0.0] * len(seeds), [0] * len(seeds)
-    observations, infos = [], []
-    for env, seed in zip(envs, seeds, strict=True):
-        try:
-            observation, info = env.reset(seed=int(seed))
-            observations.append(_observed(observation, environment))
-        except PASSED_ON:
-            raise
-        except (Exception, SystemExit) as error:
-            raise mistakes.of_hook(_own(env), "reset", error) from error
-        infos.append(info)
-    live: Sequence[int] = range(len(seeds))
+    instances = OPEN.of(environment, len(seeds), renewed) if len(seeds) else []
+    live = list(zip(instances, range(len(seeds)), strict=False))  # and the episode that each of them plays
+    for one, e in live:
+        one.reset(int(seeds[e]) >> shift)
+    begun, largest = len(live), float(np.finfo(np.float32 if task.record_transitions else np.float64).max)
     while live:
-        table = score(np.stack([observations[e] for e in live]))
+        table = score(np.stack([one.observation.reshape(environment.shape) for one, _ in live]))
         recorder.progress[SLOTS] += len(live)
         left = []
-        for scores, e in zip(table, live, strict=True):
+        for scores, (one, e) in zip(table, live, strict=True):
             clock.progress.made()
-            action = act(scores, infos[e], seeds[e], lengths[e])
+            action = act(scores, one.mask, seeds[e], one.steps)
             if action is None:
-                if not np.isfinite(observations[e]).all():
-                    _notice_once(f"{_named(envs[e])} {_unfit(observations[e])}; the network that played ranks worst")
+                if not one.is_finite:
+                    notice_once(f"{one.not_finite}; the network that played ranks worst")
                 return recorder.played(False, recorder.progress, ended, score)
-            recorder.before_step(e, action, observations[e], infos[e], scores)
-            taken = _playable(action, envs[e])
-            try:
-                observation, reward, terminated, truncated, infos[e] = envs[e].step(taken)
-                observations[e] = _observed(observation, environment)
-                totals[e] += float(reward)
-            except PASSED_ON:
-                raise
-            except (Exception, SystemExit) as error:
-                raise mistakes.of_hook(_own(envs[e]), "step", error) from error
-            if not math.isfinite(reward):
-                _notice_once(
-                    f"{_named(envs[e])}.step gave the reward {float(reward):g}; the network that played ranks worst"
-                )
+            recorder.before_step(e, action, one, scores)
+            status = one.step(action)
+            if not abs(one.reward) <= largest:  # also where it is NaN; a learner has float32
+                notice_once(f"{one.name}.step gave the reward {one.reward:g}; the network that played ranks worst")
                 return recorder.played(False, recorder.progress, ended, score)
-            lengths[e] += 1
-            status = TERMINATED if terminated else TRUNCATED if truncated else GOES_ON
-            recorder.after_step(float(reward), status, observations[e], infos[e])
+            recorder.after_step(one, status)
             if status == GOES_ON:
-                left.append(e)
-                if lengths[e] == LONG:
-                    goes_on = f"an episode of {_named(envs[e])} has {LONG:,} steps and goes on"
-                    _notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
+                left.append((one, e))
+                if one.steps == LONG:
+                    goes_on = f"an episode of {one.name} has {LONG:,} steps and goes on"
+                    notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
                 continue
+            ended.returns[e], ended.lengths[e] = one.total, one.steps
             try:
-                ended.episode_metrics[e] = environment.metrics_of_episode(infos[e], truncated)
+                ended.episode_metrics[e] = environment.metrics_of_episode(one.info, status == TRUNCATED)
             except (LookupError, TypeError, ValueError) as error:
                 raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
+            if begun < len(seeds):
+                one.reset(int(seeds[begun]) >> shift)
+                left.append((one, begun))
+                begun += 1
         live = left
-    ended.returns[:], ended.lengths[:] = totals, lengths
     recorder.drop_masks()
     return recorder.played(True, recorder.progress, ended, score)
 
@@ -109,9 +85,7 @@ class _Recorder(Recorder):
         self._environment, self._new, self._masked = environment, episodes if transitions else None, False
         super().__init__(actions_for(environment, FIRST))
 
-    def before_step(
-        self, e: int, action: Any, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]
-    ) -> None:
+    def before_step(self, e: int, action: Any, one: Instance, outputs: NDArray[np.float32]) -> None:
         """Record what precedes a step of episode `e`, and its action."""
         if self._new is not None:
             shape, masked = self._environment.shape, 0 if self._environment.continuous else self._environment.actions
@@ -122,20 +96,20 @@ class _Recorder(Recorder):
             self.grow()
         self.episodes[row], self.actions[row] = e, action
         if self.record is not None:
-            self._show(self.record.observations, self.record.action_masks, row, observation, info)
+            self._show(self.record.observations, self.record.action_masks, row, one)
             self.record.outputs[row] = outputs
         self.progress[ROWS] += 1
 
-    def after_step(self, reward: float, status: int, observation: NDArray[np.float32], info: Any) -> None:
+    def after_step(self, one: Instance, status: int) -> None:
         """Record the rest of the step that was recorded last, and what follows where it is truncated."""
         self.progress[FRAMES] += 1
         if self.record is None:
             return
         row, followed = int(self.progress[ROWS]) - 1, int(self.progress[FOLLOWED])
-        self.record.rewards[row], self.record.ends[row] = reward, status
+        self.record.rewards[row], self.record.ends[row] = one.reward, status
         if status == TRUNCATED:
             self.record.followed[followed] = row
-            self._show(self.record.next_observations, self.record.next_action_masks, followed, observation, info)
+            self._show(self.record.next_observations, self.record.next_action_masks, followed, one)
             self.progress[FOLLOWED] += 1
 
     def drop_masks(self) -> None:
@@ -144,108 +118,63 @@ class _Recorder(Recorder):
             none = np.empty((0, 0), np.int8)
             self.record = self.record._replace(action_masks=none, next_action_masks=none)
 
-    def _show(self, observations: Any, masks: Any, row: int, observation: NDArray[np.float32], info: Any) -> None:
-        observations[row] = observation.reshape(self._environment.shape)
-        mask = info.get("action_mask")
-        self._masked |= mask is not None
+    def _show(self, observations: Any, masks: Any, row: int, one: Instance) -> None:
+        observations[row] = one.observation.reshape(self._environment.shape)
+        self._masked |= one.mask is not None
         if masks.shape[1]:
-            masks[row] = 1 if mask is None else mask
+            masks[row] = 1 if one.mask is None else one.mask
 
 
-def _own(env: Any) -> Any:
-    """Return an environment without Gymnasium's wrappers, if it has any."""
-    return getattr(env, "unwrapped", env)
+def seed_check(environment: Environment) -> str:
+    """Return what a fresh environment and one after other episodes show that have the seeds of earlier ones.
 
-
-def is_deterministic(environment: Environment) -> bool:
-    """Return whether two fresh environments do the same in a few steps after a reset with the same seed.
-
-    ConfigurationError: an observation or a reward is not finite.
+    "": the same as before; "renewed": fresh environments do, but an episode depends on those before it; "ignored": a
+    seed does not name an episode. ConfigurationError: an observation or a reward is not finite, or the environment
+    breaks Gymnasium's interface.
     """
-    one, other = environment.env(), environment.env()
-    try:
-        return all(_first_steps(one, environment, seed) == _first_steps(other, environment, seed) for seed in PROBED)
-    finally:
-        one.close()
-        other.close()
+    with closing(Instance.of(environment)) as one:
+        shown = [_first_steps(one, environment, seed) for seed in PROBED]
+        later = [_first_steps(one, environment, seed) for seed in reversed(PROBED)][::-1]
+    with closing(Instance.of(environment)) as other:
+        fresh = [_first_steps(other, environment, seed) for seed in PROBED]
+    return "ignored" if fresh != shown else "renewed" if later != shown else ""
 
 
-def _first_steps(env: Any, environment: Environment, seed: int) -> list[tuple[object, ...]]:
-    """Return what an environment shows in its first steps; an end, or a mistake of its code, ends them early."""
-    try:
-        observation, info = env.reset(seed=seed)
-        shown: list[tuple[object, ...]] = [(_finite(observation, env),)]
-        for step in range(PROBED_STEPS):
-            action: Any = np.full(environment.actions, 0.5, np.float32)
-            if not environment.continuous:
-                allowed = np.flatnonzero(info.get("action_mask", np.ones(environment.actions)))
-                action = int(allowed[(seed + step) % len(allowed)])
-            observation, reward, terminated, truncated, info = env.step(_playable(action, env))
-            if not math.isfinite(reward):
-                raise ConfigurationError(f"environment.id: {_named(env)}.step gave the reward {float(reward):g}")
-            shown.append((_finite(observation, env), float(reward), bool(terminated or truncated)))
-            if terminated or truncated:
-                break
-    except PASSED_ON:
-        raise
-    except (Exception, SystemExit):  # named where it is played
-        return []
-    return shown
+def _first_steps(one: Instance, environment: Environment, seed: int) -> list[tuple[object, ...]]:
+    """Return what an environment shows in its first steps; an end ends them early."""
+    one.reset(seed)
+    shown: list[tuple[object, ...]] = []
+    for step in range(FIRST_PROBED if seed == PROBED[0] else PROBED_STEPS):
+        shown.append((_observed(one), one.reward))
+        action: Any = np.full(environment.actions, 0.5, np.float32)
+        if not environment.continuous:
+            allowed = np.arange(environment.actions) if one.mask is None else np.flatnonzero(one.mask)
+            action = int(allowed[(seed + step) % len(allowed)])
+        if one.step(action) != GOES_ON:
+            break
+    return [*shown, (_observed(one), one.reward, one.steps)]
 
 
-def _finite(observation: Any, env: Any) -> bytes:
-    """Return the bytes of an observation; ConfigurationError where it has a NaN or an infinity."""
-    array = np.asarray(observation, np.float32)
-    if not np.isfinite(array).all():
-        raise ConfigurationError(f"environment.id: {_named(env)} {_unfit(array)}")
-    return array.tobytes()
-
-
-def _unfit(observation: NDArray[np.float32]) -> str:
-    """Return what is wrong with an observation that is not finite."""
-    place = tuple(np.argwhere(~np.isfinite(observation))[0].tolist())
-    return f"gave an observation with {observation[place]:g} at {list(place)}"
-
-
-def _named(env: Any) -> str:
-    return type(_own(env)).__qualname__
-
-
-@cache
-def _notice_once(text: str) -> None:
-    """Print a notice at once, and once per process."""
-    notice(text)
-
-
-def _observed(observation: Any, environment: Environment) -> NDArray[np.float32]:
-    """Return an observation as an array; ValueError where it is of another size than the environment's."""
-    array = np.asarray(observation, np.float32)
-    if array.size != math.prod(environment.shape):
-        raise ValueError(f"an observation of shape {array.shape}, not {environment.shape}")
-    return array
+def _observed(one: Instance) -> bytes:
+    if not (one.is_finite and np.isfinite(one.reward)):
+        raise ConfigurationError(f"environment.id: {one.not_finite}")
+    return one.observation.tobytes()
 
 
 def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:
-    """Return a function of (outputs, info, seed, step) that chooses an action; None where outputs are not finite."""
+    """Return a function of (outputs, mask, seed, step) that chooses an action; None where outputs are not finite."""
     if environment.continuous:
 
-        def draw(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
+        def draw(outputs: NDArray[np.float32], _: Any, seed: np.uint64, step: int) -> Any:
             action = np.empty(environment.actions, np.float32)
             return action if draw_action(outputs, 1, 0, RULES[how.kind], seed, step, action) else None
 
         return draw
     everything, rule = np.ones(environment.actions, np.int8), RULES[how.kind]
 
-    def pick(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
-        action = choose_action(outputs, 1, 0, info.get("action_mask", everything), rule, how.epsilon, seed, step)
+    def pick(outputs: NDArray[np.float32], mask: NDArray[np.int8] | None, seed: np.uint64, step: int) -> Any:
+        allowed = everything if mask is None else mask
+        action = choose_action(outputs, 1, 0, allowed, rule, how.epsilon, seed, step)
         return None if action < 0 else action
 
     return pick
-
-
-def _playable(action: Any, env: Any) -> Any:
-    """Return an action as the environment takes it: continuous ones within its bounds."""
-    if not isinstance(action, np.ndarray):
-        return action
-    space = env.action_space
-    return np.clip(action, space.low, space.high).astype(space.dtype)

@@ -54,7 +54,12 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
         rollouts = _rollouts(spec, kernel)
     player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
-    if not all(rollout.is_deterministic() for rollout in rollouts):
+    seen = [rollout.check_seeds() for rollout in rollouts]
+    if "renewed" in seen:
+        player.notices = [
+            "an episode of this environment depends on those before it, so each is played in a fresh environment"
+        ]
+    if "ignored" in seen:
         player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
     return player
 

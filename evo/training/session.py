@@ -64,7 +64,7 @@ class Session:
                 },
             }
             self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
-            for text in self.algorithm.notices:
+            for text in (*self.environment.notices, *self.algorithm.notices):
                 notice(text)
             if store.next_generation and forked is None:
                 self.algorithm.restore(store.load(), store.records())

@@ -255,8 +255,8 @@ class Pool:
     def _answer(self, slot: Slot, answer: Answer, now: Round) -> None:
         slot.done(answer.ticket)
         self._fork_servers_lost = 0
-        who = f"worker {slot.number} (process {slot.pid}, {slot.where})"
-        self._notices += [f"{who}: {notice}" for notice in answer.notices]
+        for text in answer.notices:
+            self._say(text)
         if answer.ticket in now:
             self._deadlines.note(answer.seconds, size(now.task(answer.ticket)))
             is_large = len(answer.result.body) > LARGE

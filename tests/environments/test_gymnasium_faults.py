@@ -18,6 +18,7 @@ REWARD, SHOWN = "-0.01", "self.walker / 5 - 1"
 EVOLVED = ("--algorithm", "ga", "--set", "ga.population=16", "--set", "ga.parents=4", "--set", "ga.elites=2")
 SMALL = (*EVOLVED, "--generations", 1)
 Written = Callable[..., tuple[object, ...]]
+pytestmark = pytest.mark.filterwarnings("ignore:.*WARN")  # of Gymnasium's own checks
 
 
 @pytest.fixture

@@ -71,10 +71,14 @@ RESET = "return np.zeros(3, np.float32), {}\n"
     [
         (STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("),
         (STEP, "return 1 / 0", "Env.step raised ZeroDivisionError: division by zero ("),
-        (STEP, "return None", "it must return an observation, a reward, terminated, truncated, and a dictionary"),
-        (STEP, "return np.zeros(4, np.float32), 1.0, True, False, {}", "an observation of shape (4,), not (3,)"),
-        (STEP, "return np.zeros(3, np.float32), 'much', True, False, {}", "Env.step raised ValueError"),
-        (RESET, "return np.zeros(3, np.float32)\n", "Env.reset raised ValueError"),
+        (STEP, "return None", "Env.step gave None in step 1; it must give an observation, a reward, terminated"),
+        (
+            STEP,
+            "return np.zeros(4, np.float32), 1.0, True, False, {}",
+            "an observation of shape (4,) in step 1; its shape must be (3,)",
+        ),
+        (STEP, "return np.zeros(3, np.float32), 'much', True, False, {}", "gave the reward 'much' in step 1"),
+        (RESET, "return np.zeros(3, np.float32)\n", "it must give an observation and info"),
         (RESET, "raise KeyError('x')\n", "Env.reset raised KeyError: 'x' ("),
         ("(3,), 2,", "(3,), 0,", "actions is 0; it must be a positive whole number, at most 128"),
         ("(3,), 2,", "(3,), 129,", "actions is 129; it must be a positive whole number, at most 128"),

@@ -1,0 +1,196 @@
+"""Live environments behind Gymnasium's interface: everything that they return is checked here, as it enters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError, notice
+from evo.plugins import mistakes
+from evo.plugins.mistakes import PASSED_ON
+from evo.process import Stopped
+from evo.records import GOES_ON, TERMINATED, TRUNCATED
+
+if TYPE_CHECKING:
+    from evo.environment import Environment
+
+
+class Instance:
+    """One live environment, and the episode that it plays."""
+
+    def __init__(
+        self, make: Callable[[], Any], shape: tuple[int, ...], actions: int, continuous: bool, renewed: bool = False
+    ) -> None:
+        """Make an environment with observations of this shape, and this number of actions or of their dimensions.
+
+        Where it is `renewed`, another one is made for every episode.
+        """
+        self._make, self._shape, self._actions, self._continuous = make, shape, actions, continuous
+        self._env, self._size, self._renewed, self._begun = make(), math.prod(shape), renewed, False
+        self.name = type(self._own).__qualname__
+        self.observation: NDArray[np.float32] = np.empty(0, np.float32)  # of any shape
+        self.mask: NDArray[np.int8] | None = None  # [A] allowed actions; None: all
+        self.info: Mapping[str, Any] = {}
+        self.steps, self.reward, self.total = 0, 0.0, 0.0  # of the episode, of the last step, of the episode
+
+    @classmethod
+    def of(cls, environment: Environment, renewed: bool = False) -> Instance:
+        """Return a fresh one."""
+        return cls(environment.env, environment.shape, environment.actions, environment.continuous, renewed)
+
+    @property
+    def _own(self) -> Any:
+        """The environment without Gymnasium's wrappers, if it has any."""
+        return getattr(self._env, "unwrapped", self._env)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the last observation has neither a NaN nor an infinity."""
+        return bool(np.isfinite(self.observation).all())
+
+    @property
+    def not_finite(self) -> str:
+        """What is wrong with the last reward or observation, that is not finite."""
+        if not math.isfinite(self.reward):
+            return f"{self.name}.step gave the reward {self.reward:g}"
+        place = tuple(np.argwhere(~np.isfinite(self.observation))[0].tolist())
+        return f"{self.name} gave an observation with {self.observation[place]:g} at {list(place)}"
+
+    def reset(self, seed: int | None) -> None:
+        """Begin the episode of a seed; ConfigurationError where the environment breaks Gymnasium's interface."""
+        if self._renewed and self._begun:
+            self.close()
+            self._env = self._make()
+        self.steps, self.reward, self.total, self._begun = 0, 0.0, 0.0, True
+        returned = self._call("reset", **({} if seed is None else {"seed": seed}))
+        if not (isinstance(returned, tuple | list) and len(returned) == 2):
+            raise self._fault("reset", _described(returned), "it must give an observation and info")
+        self._take("reset", returned[0], returned[1], over=False)
+
+    def step(self, action: Any) -> int:
+        """Play an action, clipped to its bounds; return GOES_ON, TERMINATED or TRUNCATED. Errors are as in `reset`."""
+        if self._continuous:
+            space = self._env.action_space
+            action = np.clip(action, space.low, space.high).astype(space.dtype)
+        returned = self._call("step", action)
+        self.steps += 1
+        if not (isinstance(returned, tuple | list) and len(returned) == 5):
+            must = "it must give an observation, a reward, terminated, truncated and info"
+            raise self._fault("step", _described(returned), must)
+        observation, reward, terminated, truncated, info = returned
+        self.reward = float(reward) if isinstance(reward, float) else self._number(reward)
+        self.total += self.reward
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not (isinstance(flag, bool | np.bool_) or (np.ndim(flag) == 0 and flag in (0, 1))):
+                raise self._fault("step", f"{name} = {flag!r:.40}", f"{name} must be true or false")
+        self._take("step", observation, info, over=bool(terminated or truncated))
+        return TERMINATED if terminated else TRUNCATED if truncated else GOES_ON
+
+    def close(self) -> None:
+        """Close the environment; what it raises then has no consequence."""
+        try:
+            self._env.close()
+        except Exception as error:
+            notice(f"{self.name}.close {mistakes.exception_text(error)}")
+
+    def sample(self) -> Any:
+        """Return an action that the environment allows, drawn by its space."""
+        return self._env.action_space.sample(self.mask)
+
+    def _call(self, hook: str, *words: Any, **named: Any) -> Any:
+        try:
+            return getattr(self._env, hook)(*words, **named)
+        except (Stopped, *PASSED_ON):
+            raise
+        except BaseException as error:  # KeyboardInterrupt too: this process receives its own as `Stopped`
+            raise mistakes.of_hook(self._own, hook, error) from error
+
+    def _fault(self, hook: str, what: str, must: str) -> ConfigurationError:
+        where, kind = f" in step {self.steps}" if self.steps else "", type(self._own)
+        return ConfigurationError(f"plug-in {kind.__module__}: {kind.__qualname__}.{hook} gave {what}{where}; {must}")
+
+    def _number(self, reward: Any) -> float:
+        try:
+            return float(np.asarray(reward, np.float64).reshape(()))
+        except (TypeError, ValueError):
+            raise self._fault("step", f"the reward {reward!r:.40}", "a reward must be a number") from None
+
+    def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
+        try:
+            self.observation = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            must = f"it must be numbers of shape {self._shape}"
+            raise self._fault(hook, f"the observation {observation!r:.40}", must) from None
+        if self.observation.size != self._size:
+            what = f"an observation of shape {self.observation.shape}"
+            raise self._fault(hook, what, f"its shape must be {self._shape}, as observation_space says")
+        if not isinstance(info, Mapping):
+            raise self._fault(hook, f"{info!r:.40} as info", "info must be a dictionary")
+        mask, self.info = info.get("action_mask"), info
+        self.mask = None if mask is None or self._continuous else self._allowed(hook, mask, over)
+
+    def _allowed(self, hook: str, mask: Any, over: bool) -> NDArray[np.int8] | None:
+        try:
+            found = np.asarray(mask)
+        except ValueError:  # of several lengths
+            found = np.empty(0)
+        must = f"action_mask must be {self._actions} numbers, 1 for an action that is allowed and 0 for others, or None"
+        if found.shape != (self._actions,) or not np.array_equal(found, found != 0):
+            raise self._fault(hook, f"info with action_mask = {' '.join(repr(mask).split()):.60}", must)
+        if not found.any():
+            if over:  # nothing is left to do
+                return None
+            raise self._fault(hook, "an action_mask that allows no action", f"{must}; end the episode where none is")
+        return found.astype(np.int8)
+
+
+def _described(returned: Any) -> str:
+    """Return what a function returned, in words."""
+    return f"{len(returned)} values" if isinstance(returned, tuple | list) else f"{returned!r:.40}"
+
+
+class Instances:
+    """The live environments of this process: they are reset for every episode, not made again.
+
+    They are all of one environment: some can be made only once in a process, and others are closed first.
+    """
+
+    def __init__(self) -> None:
+        self._environment: Environment | None = None
+        self._open: list[Instance] = []
+        self._most = 0  # that can be made
+
+    def of(self, environment: Environment, most: int, renewed: bool) -> list[Instance]:
+        """Return at most `most` instances, at least one; fewer where the environment cannot be made more often."""
+        if self._environment is not environment:
+            self.close()
+            self._environment, self._most = environment, environment.instances
+        while len(self._open) < min(most, self._most):
+            try:
+                self._open.append(Instance.of(environment, renewed))
+            except ConfigurationError as error:
+                if not self._open:
+                    raise
+                self._most = len(self._open)
+                notice_once(f"{self._open[0].name}: episodes are played {self._most} at a time: {error}")
+        return self._open[:most]
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._open:
+            self._open.pop().close()
+        self._environment = None
+
+
+OPEN = Instances()
+
+
+@cache
+def notice_once(text: str) -> None:
+    """Print a notice at once, and once per process."""
+    notice(text)

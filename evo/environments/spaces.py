@@ -1,0 +1,144 @@
+"""The spaces of Gymnasium: as what a network sees observations, and as which choices or numbers it gives actions."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError
+from evo.plugins.mistakes import MOST_CHOICES
+
+if TYPE_CHECKING:
+    import gymnasium
+
+CHANNELS = (1, 3, 4)  # of pictures
+
+
+class Spaces(NamedTuple):
+    """What a network sees, and what it does."""
+
+    shape: tuple[int, ...]
+    actions: int
+    continuous: bool
+    notices: tuple[str, ...]
+
+
+def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
+    """Return those of an environment whose observations are a Box, and whose actions are Discrete or a Box."""
+    import gymnasium
+
+    seen: Any = env.observation_space
+    taken: Any = env.action_space
+    notices, shape = [], tuple(int(side) for side in seen.shape)
+    if np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all():
+        notices.append(
+            "observations are numbers from 0 to 255, and the network sees them so: environment.normalise = 10000 "
+            "scales them by what random play shows"
+        )
+    if len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
+        notices.append(
+            f"observations of shape {shape} look like pictures whose channels come first, but layers of a cnn take the "
+            "last axis as channels: register the environment in a wrapper that moves them there, as "
+            "TransformObservation(env, lambda x: np.moveaxis(x, 0, -1), space) of gymnasium.wrappers"
+        )
+    continuous = isinstance(taken, gymnasium.spaces.Box)
+    return Spaces(shape or (1,), int(taken.shape[0] if continuous else taken.n), continuous, tuple(notices))
+
+
+def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int) -> gymnasium.Env[Any, Any]:
+    """Return an environment that shows arrays, the last `stack` of them side by side on their last axis.
+
+    ConfigurationError where its observations cannot be flattened.
+    """
+    import gymnasium
+    from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformObservation
+
+    if not isinstance(env.observation_space, gymnasium.spaces.Box):
+        if strange := _without_numbers(env.observation_space):
+            raise ConfigurationError(
+                f"environment.id: {name} has {strange}, which is not numbers; register it in a wrapper that leaves "
+                "that out, as FilterObservation of gymnasium.wrappers or ImgObsWrapper of MiniGrid"
+            )
+        env = FlattenObservation(env)
+    if stack > 1:
+        env = FrameStackObservation(env, stack)
+        seen: Any = env.observation_space
+        low, high = _side_by_side(seen.low), _side_by_side(seen.high)
+        env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
+    return env
+
+
+def _without_numbers(space: Any, place: str = "an observation") -> str:
+    """Return which part of an observation is neither numbers nor choices, and what it is; empty: none."""
+    from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+    if isinstance(space, Dict | Tuple):
+        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        found = (_without_numbers(part, f"{place}[{key!r}]") for key, part in parts)
+        return next(filter(None, found), "")
+    return "" if isinstance(space, Box | Discrete | MultiBinary | MultiDiscrete) else f"{place} of {space!r:.60}"
+
+
+def _side_by_side(frames: Any) -> Any:
+    """Return frames side by side on their last axis.  # [K, ..., C] -> [..., K C]"""
+    return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
+
+
+def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    """Return an environment with Discrete actions from 0 on, or with a one-dimensional Box of them.
+
+    ConfigurationError where its actions are others, or more than can be recorded.
+    """
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+    from gymnasium.wrappers import TransformAction
+
+    taken: Any = env.action_space
+    whole = isinstance(taken, Box) and np.issubdtype(taken.dtype, np.integer)
+    if whole or isinstance(taken, MultiDiscrete | MultiBinary):
+        low = taken.low if whole else getattr(taken, "start", np.zeros(taken.shape, taken.dtype))
+        high = taken.high if whole else low + (taken.nvec - 1 if isinstance(taken, MultiDiscrete) else 1)
+        sides = [int(most) - int(least) + 1 for most, least in zip(np.ravel(high), np.ravel(low), strict=True)]
+        if sides and math.prod(sides) <= MOST_CHOICES:
+            return _with_combinations(env, sides, np.asarray(low, taken.dtype))
+    elif isinstance(taken, Discrete) and taken.n <= MOST_CHOICES:
+        first = int(taken.start)
+        return TransformAction(env, lambda action: action + first, Discrete(taken.n)) if first else env
+    elif isinstance(taken, Box) and 0 not in taken.shape and np.issubdtype(taken.dtype, np.floating):
+        shape = taken.shape
+        flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
+        return env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
+    raise ConfigurationError(
+        f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
+        "Box of numbers are needed"
+    )
+
+
+def _with_combinations(env: gymnasium.Env[Any, Any], sides: list[int], low: NDArray[Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment of one choice among all combinations of choices, of which the last one counts fastest.
+
+    Choice k is one of `sides[k]` numbers from `low` on. A mask that is a tuple has an array for each choice.
+    """
+    import gymnasium
+
+    class Combinations(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def reset(self, **words: Any) -> Any:
+            return _combined(self.env.reset(**words))
+
+        def step(self, action: Any) -> Any:
+            places: NDArray[Any] = np.array(np.unravel_index(int(action), sides))
+            return _combined(self.env.step((places.reshape(low.shape) + low).astype(low.dtype)))
+
+    def _combined(returned: Any) -> Any:
+        info: Any = returned[-1] if isinstance(returned, tuple) and returned else None
+        mask = info.get("action_mask") if isinstance(info, dict) else None
+        if not isinstance(mask, tuple) or [np.shape(part) for part in mask] != [(side,) for side in sides]:
+            return returned
+        return (*returned[:-1], {**info, "action_mask": reduce(np.multiply.outer, mask).ravel()})
+
+    combinations = Combinations(env)
+    combinations.action_space = gymnasium.spaces.Discrete(math.prod(sides))
+    return combinations
