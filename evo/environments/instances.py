@@ -116,13 +116,13 @@ class Instance:
 
     def _number(self, reward: Any) -> float:
         try:
-            return float(np.asarray(reward, np.float64).reshape(()))
+            return float(np.asarray("None" if reward is None else reward, np.float64).reshape(()))
         except (TypeError, ValueError):
             raise self._fault("step", f"the reward {reward!r:.40}", "a reward must be a number") from None
 
     def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
         try:
-            self.observation = np.asarray(observation, np.float32)
+            self.observation = np.asarray(() if observation is None else observation, np.float32)
         except (TypeError, ValueError):
             must = f"it must be numbers of shape {self._shape}"
             raise self._fault(hook, f"the observation {observation!r:.40}", must) from None
@@ -179,6 +179,11 @@ class Instances:
                 self._most = len(self._open)
                 notice_once(f"{self._open[0].name}: episodes are played {self._most} at a time: {error}")
         return self._open[:most]
+
+    @property
+    def any(self) -> bool:
+        """Whether one is open."""
+        return bool(self._open)
 
     def close(self) -> None:
         """Close them all."""

@@ -7,9 +7,10 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from queue import SimpleQueue
 
 from evo import clock
+from evo.environments.instances import OPEN
 from evo.errors import DeviceError
 from evo.process import Stopped
 from evo.records import Effort, Played, Player, Result, Task
@@ -46,6 +47,7 @@ class Serial:
 
     def __init__(self, player: Player) -> None:
         self._player = player
+        self._playing: _Playing | None = None
 
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the tasks in order."""
@@ -56,48 +58,62 @@ class Serial:
         return Played(results, Effort(seconds, [seconds]), (), notices, self._player.fingerprint)
 
     def close(self) -> None:
-        """Do nothing: there is no worker to stop."""
+        """Close the environments that are open; there is no worker to stop."""
+        if self._playing is not None and not self._playing.busy:
+            self._playing.tasks.put(None)
+            self._playing.join()
+        self._playing = None
 
     def _play(self, task: Task) -> Result:
-        """Play in another thread, for an interrupt reaches this one at once; compiled code would keep it waiting."""
-        playing = _Playing(self._player, task)
-        playing.start()
+        """Play in another thread, for an interrupt reaches this one at once; compiled code would keep it waiting.
+
+        It is always the same one, as some environments can only be used where they were made.
+        """
+        playing = self._playing = self._playing or _Playing(self._player)
         try:
-            playing.join()
+            return playing.play(task)
         except KeyboardInterrupt as stop:
+            self._playing = None
             atexit.register(_leave, playing, stop.exit_code if isinstance(stop, Stopped) else 130)
             raise
-        return playing.answer()
 
 
 class _Playing(threading.Thread):
-    """A task that is being played."""
+    """Plays one task after the other, until it is sent None."""
 
-    def __init__(self, player: Player, task: Task) -> None:
+    def __init__(self, player: Player) -> None:
         super().__init__(daemon=True)
-        self._player, self._task = player, task
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self._player, self.busy = player, False
+        self.tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._answers: SimpleQueue[Result | BaseException] = SimpleQueue()
+        self.start()
 
     def run(self) -> None:
-        try:
-            self._result = self._player.play(self._task)
-        except BaseException as error:
-            self._error = error
+        while (task := self.tasks.get()) is not None:
+            answer: Result | BaseException
+            try:
+                answer = self._player.play(task)
+            except BaseException as error:
+                answer = error
+            self.busy = False
+            self._answers.put(answer)
+        OPEN.close()
 
-    def answer(self) -> Result:
+    def play(self, task: Task) -> Result:
         """Return the result, or raise what the player raised."""
-        if self._error is not None and not isinstance(self._error, Exception):
-            raise Failed.of(self._error).error() from self._error
-        if self._error is not None:
-            raise self._error
-        result: Result = self._result
-        return result
+        self.busy = True
+        self.tasks.put(task)
+        answer = self._answers.get()
+        if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+            raise Failed.of(answer).error() from answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
-def _leave(playing: threading.Thread, exit_code: int) -> None:
+def _leave(playing: _Playing, exit_code: int) -> None:
     """End the process while an abandoned task still plays: it would outlive the machine code that it runs."""
-    if playing.is_alive():
+    if playing.busy:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(exit_code)

@@ -132,6 +132,7 @@ def seed_check(environment: Environment) -> str:
     seed does not name an episode. ConfigurationError: an observation or a reward is not finite, or the environment
     breaks Gymnasium's interface.
     """
+    OPEN.close()
     with closing(Instance.of(environment)) as one:
         shown = [_first_steps(one, environment, seed) for seed in PROBED]
         later = [_first_steps(one, environment, seed) for seed in reversed(PROBED)][::-1]

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from evo import clock
+from evo.environments.instances import OPEN
 from evo.errors import DeviceMemoryError, ResourceError, counted
 from evo.plugins import mistakes
 from evo.process import outlive_parent
@@ -39,6 +40,8 @@ START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import spawned; spawned(int(sys.argv[1]))"
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
+WITHOUT_WAITING = os.WEXITED | os.WNOHANG | os.WNOWAIT
+GRACE = 0.2  # seconds in which a worker closes its environments
 IDLE = 0.01  # part of a processor below which a process that starts does nothing
 SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
 
@@ -95,7 +98,10 @@ def serve_forks(descriptor: int) -> NoReturn:
     except (EOFError, OSError):
         pass
     finally:
+        late = time.monotonic() + 2 * GRACE  # most have ended by now: the master has closed their channels
         for child in children:
+            while os.waitid(os.P_PID, child, WITHOUT_WAITING) is None and time.monotonic() < late:
+                time.sleep(GRACE / 50)
             _end(child)
         os._exit(0)
 
@@ -174,6 +180,13 @@ def spawned(descriptor: int) -> NoReturn:
     work(Channel(socket.socket(fileno=descriptor)), spec, {})
 
 
+def _leave() -> None:
+    """End this worker; where environments are open, it may close them first, and what they have started."""
+    if OPEN.any:
+        time.sleep(GRACE)
+    os._exit(0)
+
+
 def _end(child: int) -> Ending:
     """Kill a child, unless it is dead already, and return how it ended."""
     os.kill(child, signal.SIGKILL)
@@ -187,7 +200,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.set_inheritable(channel.fileno(), False)
         os.environ.update(environment)
-        threading.Thread(target=leave_with_master, args=(channel.fileno(), partial(os._exit, 0)), daemon=True).start()
+        threading.Thread(target=leave_with_master, args=(channel.fileno(), _leave), daemon=True).start()
         try:
             with watched(channel, spec):
                 player: Player = named(spec.player)(spec.context)
@@ -221,6 +234,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
             channel.send(answer, result)
     except (EOFError, OSError):
+        OPEN.close()
         os._exit(0)
     except BaseException:
         traceback.print_exc()

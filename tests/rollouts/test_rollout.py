@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.environment import Environment as Declared
+from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
 from evo.games.game import GameEnvironment
 from evo.games.step import Ended
@@ -265,7 +266,7 @@ def test_a_reward_that_is_no_number_ranks_worst() -> None:
 
 
 @pytest.mark.parametrize("reward", [0.0, np.nan])
-def test_environments_are_closed_however_their_episodes_end(reward: float) -> None:
+def test_environments_are_closed_in_the_end_however_their_episodes_end(reward: float) -> None:
     open_ones: set[int] = set()
 
     class Counted(ReadableSnake):
@@ -283,6 +284,8 @@ def test_environments_are_closed_however_their_episodes_end(reward: float) -> No
 
     result = played_plainly(make(), Task(fresh(1), train(3)), Counted)
     assert result.finite.tolist() == [reward == 0.0]
+    assert 0 < len(open_ones) <= 3  # to be reset for later episodes
+    OPEN.close()
     assert not open_ones
 
 
