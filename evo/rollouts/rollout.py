@@ -52,8 +52,7 @@ from evo.records import (
     Task,
     Transitions,
     empty_result,
-    worst_of,
-)  # fmt: skip
+)
 from evo.rollouts.action_rules import RULES, choose, write_action
 from evo.rollouts.gymnasium_episodes import play_gymnasium, seed_check
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
@@ -318,8 +317,8 @@ class Rollout:
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite
             if not played.finite:
-                arrays["returns"][k] = worst_of(arrays["returns"])
-                arrays["lengths"][k], arrays["episode_metrics"][k] = 0, 0
+                for name, values in empty_result(1, episodes, self._metrics, self.environment.returns_type).items():
+                    arrays[name][k] = values[0]
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
 
