@@ -45,6 +45,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
     from evo.networks.candidates import PublishedFiles
+    from evo.rollouts.gymnasium_episodes import seed_check
     from evo.rollouts.rollout import RolloutPlayer
 
     rollouts = _rollouts(spec)
@@ -54,7 +55,11 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
         rollouts = _rollouts(spec, kernel)
     player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
-    seen = [rollout.check_seeds() for rollout in rollouts]
+    seen = set[str]()
+    for rollout in rollouts:
+        if rollout.environment.game is None:
+            seen.add(found := seed_check(rollout.environment))
+            rollout.renewed = found == "renewed"
     if "renewed" in seen:
         player.notices = [
             "an episode of this environment depends on those before it, so each is played in a fresh environment"

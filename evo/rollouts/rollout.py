@@ -54,7 +54,7 @@ from evo.records import (
     empty_result,
 )
 from evo.rollouts.action_rules import RULES, choose, write_action
-from evo.rollouts.gymnasium_episodes import play_gymnasium, seed_check
+from evo.rollouts.gymnasium_episodes import play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
@@ -278,7 +278,7 @@ class Rollout:
         self._rules = {kind for kind in RULES if fits(kind, environment, network)}
         self.kernel = kernel or LanesKernel(network, self._game)
         self._rebuilder, self._weights = Rebuilder(network), aligned(self.size)
-        self._renewed = False  # whether every episode is played in a fresh environment
+        self.renewed = False  # whether every episode is played in a fresh environment
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -312,7 +312,7 @@ class Rollout:
                 if self._game is not None:
                     played = self.kernel.play_episodes(self._game, task, ended)
                 else:
-                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, self._renewed)
+                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, self.renewed)
             frames, slots, transitions = frames + played.frames, slots + played.slots, played.transitions
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite
@@ -321,15 +321,6 @@ class Rollout:
                     arrays[name][k] = values[0]
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
-
-    def check_seeds(self) -> str:
-        """Play a few seeds again, and in another order; return what `seed_check` does, "" for a compiled game.
-
-        Where an episode depends on those before it, each is played in a fresh environment from now on.
-        """
-        found = "" if self._game is not None else seed_check(self.environment)
-        self._renewed = found == "renewed"
-        return found
 
     def _take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
         """Have candidate `k` computed from now on; return whether its weights are finite."""
