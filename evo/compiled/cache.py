@@ -26,6 +26,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from evo import clock
+from evo.errors import notice
 
 config: Any = numba.config
 KERNEL_SOURCE = b"numba"  # a source file that contains this is hashed
@@ -54,30 +55,44 @@ def digest(place: Path) -> str:
 
 
 def root() -> Path:
-    """Return the cache directory: NUMBA_CACHE_DIR, the user's cache, or else a private temporary directory."""
-    caches = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    """Return the cache directory: NUMBA_CACHE_DIR, the user's cache, or else a private temporary directory.
+
+    Cached machine code is executed, so no directory is used that others may write, with a notice where it was named.
+    """
+    caches = os.path.expanduser(os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     wanted = Path(caches).absolute() / "snake-evo"
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=wanted).close()
-        return wanted
-    except OSError:
-        # Cached machine code is executed, so in a shared temporary directory nobody else may be able to write it.
-        private = Path(tempfile.gettempdir()) / f"snake-evo-{os.getuid()}"
+    if not caches.startswith("~"):  # there is no home
         try:
-            private.mkdir(mode=0o700, exist_ok=True)
-            state = private.lstat()
-            if state.st_uid == os.getuid() and state.st_mode == 0o40700:
-                return private
+            wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(wanted):
+                tempfile.TemporaryFile(dir=wanted).close()
+                return wanted
+            notice(f"{wanted} is not used: another user owns it or may write to it, and machine code is kept there")
         except OSError:
             pass
-        return Path(tempfile.mkdtemp(prefix="snake-evo-"))
+    private = Path(tempfile.gettempdir()) / f"snake-evo-{os.getuid()}"
+    try:
+        private.mkdir(mode=0o700, exist_ok=True)
+        if _is_private(private):
+            return private
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="snake-evo-"))
+
+
+def _is_private(directory: Path) -> bool:
+    """Return whether a directory is this user's, and nobody else may write to it."""
+    state = directory.stat()
+    return state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+_root = cache(root)  # once a process, with its notice
 
 
 def use(module: str) -> None:
     """Keep the kernels that `module` compiles; to be called after its imports and before its first kernel."""
     packages = sorted({"evo", module.partition(".")[0]})
-    config.CACHE_DIR = str(root() / directory_name(map(_sources, packages)))
+    config.CACHE_DIR = str(_root() / directory_name(map(_sources, packages)))
 
 
 def depend(state: type, modules: Iterable[str]) -> None:

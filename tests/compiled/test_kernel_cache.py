@@ -240,6 +240,42 @@ def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     assert kernel_cache.root() != first
 
 
+@pytest.mark.parametrize("spoilt", ["writable by others", "another user's"])
+def test_a_directory_that_somebody_else_may_have_written_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoilt: str
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "shared"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = os.umask(0)  # under which everything is made for everybody to write
+    try:
+        first = kernel_cache.root()
+    finally:
+        os.umask(before)
+    assert (first, first.stat().st_mode & 0o777) == (tmp_path / "shared" / "snake-evo", 0o700)
+    assert capsys.readouterr().err == ""
+    if spoilt == "writable by others":
+        first.chmod(0o777)
+    else:
+        if os.getuid():
+            pytest.skip("only root can give a directory away")
+        os.chown(first, 12345, 12345)
+    assert kernel_cache.root() == tmp_path / f"snake-evo-{os.getuid()}"
+    assert capsys.readouterr().err.startswith(f"note: {first} is not used")
+
+
+def test_without_a_home_there_is_no_folder_of_the_name_of_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # of no entry in the password file
+    kernel_cache.root()
+    assert not (tmp_path / "~").exists()
+
+
 def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--generations", 1)
