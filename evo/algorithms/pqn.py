@@ -1,6 +1,14 @@
 """PQN, a parallelised Q-network: Q(lambda) without a replay buffer or a target network (Gallici et al., 2024).
 
-Each generation's transitions are learned from in a few epochs; use `policy.norm = "layer"`, which keeps it stable.
+A generation, in the order of its calls:
+
+    play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions, M = E T rows
+    Q(lambda) targets from the values of acting              PQN.targets -> evo.learning.returns.q_lambda_targets
+    for every epoch, for every shuffled minibatch:           PQN.learn
+        loss of each example, its mean, its gradient         PQNLoss (computed by evo.learning.exact.losses)
+        clip the gradient's norm, one step of Adam           Learner.update
+
+Use `policy.norm = "layer"`, which keeps it stable.
 """
 
 from __future__ import annotations
@@ -32,8 +40,8 @@ class Options(AlgorithmOptions):
     learns: ClassVar[bool] = True
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
 
-    envs: hp.Envs = 128
-    horizon: hp.Horizon = 64
+    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
+    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
     episodes: hp.Episodes = 32
     envs_per_task: hp.EnvsPerTask = 64
     asynchronous: hp.Asynchronous = False
@@ -41,9 +49,9 @@ class Options(AlgorithmOptions):
     learning_rate_final: hp.LearningRateFinal = 5e-5
     learning_rate_frames: hp.LearningRateFrames = 0
     max_gradient_norm: hp.MaxGradientNorm = 10.0
-    gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
+    gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
     gamma_final: hp.GammaFinal = 0.99
-    gamma_frames: hp.GammaFrames = 0
+    gamma_frames: hp.GammaFrames = 0  # 0: gamma is constant, and gamma_final unused
     epsilon: hp.Epsilon = hp.EPSILON
     huber_delta: hp.HuberDelta = 1.0
     symmetry: hp.BoardSymmetry = False
@@ -54,10 +62,13 @@ class Options(AlgorithmOptions):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A discount that is not annealed is no key of a run's identity, so that hashes of older runs stay as they are.
-        usual: dict[str, Any] = {} if self.gamma_frames else {"gamma_final": self.gamma_final, "gamma_frames": 0}
-        usual.setdefault("gamma_final", type(self).model_fields["gamma_final"].default)
-        return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
+        # A discount that is not annealed is no key of a run's identity.
+        options: dict[str, Any] = dump(self)
+        if not self.gamma_frames:
+            options.pop("gamma_frames", None)
+        if not self.gamma_frames or self.gamma_final == type(self).model_fields["gamma_final"].default:
+            options.pop("gamma_final", None)
+        return options
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -88,7 +99,7 @@ class PQNLoss(ActionValueLoss):
 class PQN(GradientMethod):
     """Regression towards Q(lambda) on minibatches."""
 
-    heads: ClassVar[str] = "q"
+    heads: ClassVar[str] = "q"  # outputs are values of actions
 
     def __init__(self, options: Options, setup: Setup) -> None:
         from evo.games.symmetry import Symmetry
@@ -108,16 +119,17 @@ class PQN(GradientMethod):
         """Return Q(lambda) from the values that the network gave when it acted; gamma is that after `frames`.  # [M]"""
         from evo.learning.returns import action_values, best_values, q_lambda_targets
 
-        best, next_best = (
-            best_values(action_values(outputs, self.setup.network.actions, self.options.dueling), allowed)
-            for outputs, allowed in (
-                (transitions.outputs, transitions.action_masks),
-                (transitions.next_outputs, transitions.next_action_masks),
-            )
+        options, actions = self.options, self.setup.network.actions
+        q = action_values(transitions.outputs, actions, options.dueling)  # [M, A]
+        next_q = action_values(transitions.next_outputs, actions, options.dueling)  # [N, A] after truncation, or a cut
+        return q_lambda_targets(
+            transitions.rewards,
+            transitions.ends,
+            best_values(q, transitions.action_masks),  # [M] max Q of the allowed actions
+            best_values(next_q, transitions.next_action_masks),
+            gamma=hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames),
+            q_lambda=options.q_lambda,
         )
-        options = self.options
-        gamma = hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
-        return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
     def learn(
         self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
@@ -125,34 +137,35 @@ class PQN(GradientMethod):
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.philox_compiled import minibatches
 
-        assert played is not None
+        assert played is not None  # None only for methods that learn from a replay buffer
+        options, seed, symmetry = self.options, self.setup.seed, self._symmetry
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
-        options, seed, count = self.options, self.setup.seed, len(transitions)
-        rate, means = (
-            hp.annealed(options.learning_rate, options.learning_rate_final, options.learning_rate_frames, frames),
-            UpdateMeans("loss", "q_value"),
-        )
         targets = self.targets(transitions, frames)
-        began, actions, symmetry = clock.wall(), np.asarray(transitions.actions, np.int8), self._symmetry
-        steps, threads = transitions.observations, self.setup.learner_threads
+        began, threads = clock.wall(), self.setup.learner_threads
         if symmetry is None:
-            inputs = learner.inputs(environment, steps, threads)
-            learner.load({"observations": inputs, "actions": actions.astype(np.int32), "targets": targets})
+            inputs = learner.inputs(environment, transitions.observations, threads)
+            learner.load({"observations": inputs, "actions": transitions.actions.astype(np.int32), "targets": targets})
         else:
-            planes = observed(environment, steps, threads=threads)
-        moving = clock.wall() - began
+            observations = observed(environment, transitions.observations, threads=threads)
+        seconds_moving = clock.wall() - began
+
+        learning_rate = hp.annealed(
+            options.learning_rate, options.learning_rate_final, options.learning_rate_frames, frames
+        )
+        count, means = len(transitions), UpdateMeans("loss", "q_value")
         for epoch in range(options.epochs):
-            began = clock.wall()
             if symmetry is not None:
+                began = clock.wall()
                 forms = symmetry.draw(stream(seed, Purpose.MIRROR, generation, epoch), count)
-                turned, moves = symmetry.planes(planes, forms), symmetry.actions(actions, forms)
-                learner.load({"observations": turned, "actions": moves.astype(np.int32), "targets": targets})
-            moving += clock.wall() - began
+                actions = symmetry.actions(np.asarray(transitions.actions, np.int8), forms).astype(np.int32)
+                turned = symmetry.planes(observations, forms)
+                learner.load({"observations": turned, "actions": actions, "targets": targets})
+                seconds_moving += clock.wall() - began
             for rows in minibatches(seed, generation, epoch, count, min(options.minibatches, count)):
-                if should_stop():
+                if should_stop():  # the run ends while this learns in the background
                     break
-                means.add(learner.update(rows, rate, {}))
-        return {**means.metrics(), "learning_rate": rate, "seconds_moving": moving}
+                means.add(learner.update(rows, learning_rate, {}))
+        return {**means.metrics(), "learning_rate": learning_rate, "seconds_moving": seconds_moving}
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:

@@ -53,8 +53,6 @@ LearningRateFrames = Annotated[
     int, Field(ge=0, description="frames over which the learning rate is annealed; 0 = constant")
 ]
 MaxGradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
-Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")]
-Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
 Episodes = Annotated[
     int,
     Field(

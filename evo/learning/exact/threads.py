@@ -58,34 +58,30 @@ class Threads:
 class BlockSums:
     """The sum of blocks 0 to n - 1, which threads add in any order.
 
-    The first half of them, as many as the largest power of two below n, are summed in this way, then the others, and
-    then both. Whichever thread has the second of two sums joins them.
+    Sums are joined in pairs (0 and 1, 2 and 3, ...), level by level; the last of an odd number goes up alone. Whichever
+    thread has the second of two sums joins them.
     """
 
     def __init__(self, blocks: int, join: Callable[[Any, Any], Any]) -> None:
         """Prepare the sum of at least one block; `join` returns the sum of two sums, the earlier first."""
-        self._blocks, self._join, self._lock = blocks, join, Lock()
-        self._waiting: dict[tuple[int, int], Any] = {}  # sums by their first block and the one behind their last
+        self._last, self._join, self._lock = blocks - 1, join, Lock()
+        self._waiting: dict[tuple[int, int], Any] = {}  # sums by their number in a level, and the level's last number
 
     def add(self, block: int, sums: Any) -> None:
         """Add a block's sums, and join what is there."""
-        path, begin, end = [], 0, self._blocks
-        while end - begin > 1:
-            middle = begin + (1 << (end - begin - 1).bit_length() - 1)
-            path.append((begin, middle, end))
-            begin, end = (begin, middle) if block < middle else (middle, end)
-        here = begin, end
-        for first, middle, last in reversed(path):
-            left, right = (first, middle), (middle, last)
-            with self._lock:
-                other = self._waiting.pop(right if here == left else left, None)
-                if other is None:
-                    self._waiting[here] = sums
-                    return
-            sums = self._join(sums, other) if here == left else self._join(other, sums)
-            here = first, last
-        self._waiting[here] = sums
+        last = self._last
+        while last:
+            pair = block ^ 1
+            if pair <= last:
+                with self._lock:
+                    other = self._waiting.pop((pair, last), None)
+                    if other is None:
+                        self._waiting[block, last] = sums
+                        return
+                sums = self._join(sums, other) if block < pair else self._join(other, sums)
+            block, last = block >> 1, last >> 1
+        self._waiting[0, 0] = sums
 
     def total(self) -> Any:
         """Return the sum of all blocks, once every one was added."""
-        return self._waiting.pop((0, self._blocks))
+        return self._waiting.pop((0, 0))
