@@ -236,12 +236,14 @@ class DQN(GradientMethod):
 
         `before` are the environments' states where segments began; `seeds` [E] those of whole episodes, if known.
         """
+        from evo.learning.replay_buffer import GAMMA
+
         options = self.options
         self.buffer.gamma = hp.value_at(options.gamma_points, frames) if options.gamma_points else options.gamma
         record = self.buffer.add(transitions, before, None if self.setup.environment.game is None else seeds)
         if len(self.buffer) >= options.learning_starts:
             self._owed += len(transitions)
-        return {**record, **self.buffer.gamma_record()} if options.gamma_points else record
+        return {**record, GAMMA: np.array([self.buffer.gamma])} if options.gamma_points else record
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 

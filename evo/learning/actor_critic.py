@@ -19,7 +19,7 @@ from pydantic import Field
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
-from evo.learning.learner import Learner, PolicyLoss, Snapshots, UpdateMeans
+from evo.learning.learner import Learner, PolicyLoss, Snapshots, UpdateMeans, observed
 from evo.learning.returns import explained_variance, standardised
 from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Arrays, Metrics, Transitions
@@ -175,7 +175,7 @@ class ActorCritic(GradientMethod):
         rows, normaliser = played.transitions.observations, self._observations
         if normaliser is None:
             return learner.inputs(environment, rows, threads)
-        observations = learner.observed(environment, rows, threads)
+        observations = observed(environment, rows, threads=threads)
         flat = observations.reshape(len(observations), -1)
         if not normaliser.moments.count and (self._warm_start or frames):  # weights learned without a normaliser
             normaliser.moments.add(flat)

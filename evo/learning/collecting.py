@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ from evo.records import (
 if TYPE_CHECKING:
     from evo.setup import Setup
 
-STATES = ("snapshots", "first", "episode", "returns_so_far")
+Recorded = TypeVar("Recorded", EnvStates, Transitions)
+
+ENV_STATES = tuple(EnvStates.__dataclass_fields__)
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
 
 
@@ -62,14 +64,16 @@ class Collector:
         """Return the transitions of a generation; ResourceError where the network's outputs were not finite."""
         check_finite(results)
         if self._count:
-            self._envs[self._setup.slot(number)] = joined_envs(results)
+            envs = [result.envs for result in results if result.envs is not None]
+            joined_up = (np.concatenate([vars(part)[name] for part in envs]) for name in ENV_STATES)
+            self._envs[self._setup.slot(number)] = EnvStates(*joined_up)
         return joined_transitions(results)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the environments' states, if there are any."""
         state: dict[str, NDArray[Any]] = {}
         for slot, envs in self._envs.items():
-            state |= envs_to_arrays(envs, _prefix(slot))
+            state |= to_arrays(envs, _prefix(slot))
         return state
 
     def restore(self, state: Arrays) -> None:
@@ -78,7 +82,7 @@ class Collector:
         curriculum = self._setup.curriculum
         for slot in range(1 if curriculum is None else len(curriculum.training) + 1):
             if self._count and _prefix(slot) + "snapshots" in state:
-                envs = envs_from_arrays(state, _prefix(slot))
+                envs = from_arrays(EnvStates, state, _prefix(slot))
                 if len(envs) == self._count:
                     self._envs[slot] = envs
 
@@ -134,7 +138,7 @@ def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvS
 def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    states = [EnvStates(*(vars(envs)[name][part] for name in STATES)) for part in parts]
+    states = [EnvStates(*(vars(envs)[name][part] for name in ENV_STATES)) for part in parts]
     return [Task(WeightSource.of_row(), Segment(state, horizon), rule) for state in states]
 
 
@@ -144,34 +148,15 @@ def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule, ro
     return [Task(WeightSource.of_row(row), Episodes(part), rule, record_transitions=True) for part in parts]
 
 
-def envs_to_arrays(envs: EnvStates, prefix: str) -> dict[str, NDArray[Any]]:
-    """Return environments' states as arrays whose names begin with a prefix."""
-    return {prefix + name: vars(envs)[name] for name in STATES}
+def to_arrays(record: EnvStates | Transitions, prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a record by their names, which begin with a prefix."""
+    return {prefix + name: array for name, array in vars(record).items() if array is not None}
 
 
-def envs_from_arrays(arrays: Arrays, prefix: str) -> EnvStates:
-    """Return the environments' states that `envs_to_arrays` made these arrays of."""
-    taken: dict[str, Any] = {name: arrays[prefix + name] for name in STATES}
-    return EnvStates(**taken)
-
-
-def transitions_to_arrays(transitions: Transitions, prefix: str) -> dict[str, NDArray[Any]]:
-    """Return transitions as arrays whose names begin with a prefix."""
-    return {prefix + name: array for name, array in vars(transitions).items() if array is not None}
-
-
-def transitions_from_arrays(arrays: Arrays, prefix: str) -> Transitions | None:
-    """Return the transitions that `transitions_to_arrays` made these arrays of, None where there are none."""
-    if f"{prefix}ends" not in arrays:
-        return None
-    taken: dict[str, Any] = {name: arrays.get(prefix + name) for name in Transitions.__dataclass_fields__}
-    return Transitions(**taken)
-
-
-def joined_envs(results: Sequence[Result]) -> EnvStates:
-    """Return the environments' states after all results, in their order."""
-    envs = [result.envs for result in results if result.envs is not None]
-    return EnvStates(*(np.concatenate([vars(part)[name] for part in envs]) for name in STATES))
+def from_arrays(kind: type[Recorded], arrays: Arrays, prefix: str) -> Recorded:
+    """Return the record that `to_arrays` made these arrays of."""
+    found: dict[str, Any] = {name: arrays.get(prefix + name) for name in kind.__dataclass_fields__}
+    return kind(**found)
 
 
 def joined_transitions(results: Sequence[Result]) -> Transitions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -232,7 +233,7 @@ class GradientAlgorithm(Algorithm):
         frames = {f"{self.method.heads}_frames": np.array([self._frames], np.int64)}
         state = {**self._trained.state(), **frames, **self.collector.state()}
         if self._pending is not None:
-            state |= collecting.transitions_to_arrays(self._pending, PENDING)
+            state |= collecting.to_arrays(self._pending, PENDING)
         return state
 
     def record(self) -> Arrays:
@@ -254,7 +255,8 @@ class GradientAlgorithm(Algorithm):
         self._frames = int(np.asarray(state[frames])[0])
         self.collector.restore(state)
         self._trained.restore(state, records)
-        self._pending = collecting.transitions_from_arrays(state, PENDING) if records else None
+        pending = bool(records) and f"{PENDING}ends" in state
+        self._pending = collecting.from_arrays(Transitions, state, PENDING) if pending else None
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one."""
@@ -274,29 +276,26 @@ class Background:
 
     def __init__(self, work: Callable[[ShouldStop], Metrics]) -> None:
         """Begin; `work` takes a function that says whether to stop."""
-        self._work, self._stop, self._seconds = work, threading.Event(), 0.0
-        self._metrics: Metrics = {}
-        self._error: BaseException | None = None
+        self._work, self._stop = work, threading.Event()
+        self._learned = Future[tuple[Metrics, float]]()  # metrics, and seconds
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         began = clock.wall()
         try:
-            self._metrics = self._work(self._stop.is_set)
+            self._learned.set_result((self._work(self._stop.is_set), clock.wall() - began))
         except BaseException as error:
-            self._error = error
-        self._seconds = clock.wall() - began
+            self._learned.set_exception(error)
 
     def metrics(self) -> Metrics:
         """Wait for the metrics; "seconds_learning" is the wait, "seconds_background" the time hidden by playing."""
         began = clock.wall()
         self._thread.join()
-        if self._error is not None:
-            raise self._error
+        metrics, seconds = self._learned.result()
         waited = clock.wall() - began
-        hidden = max(self._seconds - waited, 0.0)
-        return {**self._metrics, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_background": hidden}
+        hidden = max(seconds - waited, 0.0)
+        return {**metrics, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_background": hidden}
 
     def abandon(self) -> None:
         """Stop, and wait for the end; its updates are not committed."""

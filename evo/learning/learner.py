@@ -116,13 +116,8 @@ class Learner(ABC):
         `rows` are snapshots of the environment's game, or observations. ValueError: a snapshot is of no such game; a
         learner that rebuilds observations when it needs them finds this out then.
         """
-        return self.observed(environment, rows, threads)
-
-    def observed(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32]:
-        """Return the network's inputs of recorded steps, all of them; the next call reuses their memory."""
-        if rows.dtype != np.uint8:
-            return rows
-        return observed(environment, rows, self.buffer((len(rows), *self.network.shape)), threads)
+        out = self.buffer((len(rows), *self.network.shape)) if rows.dtype == np.uint8 else None
+        return observed(environment, rows, out, threads)
 
     @abstractmethod
     def load(self, data: Mapping[str, Any]) -> None:

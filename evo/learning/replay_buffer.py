@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import powers
 from evo.errors import DataError
-from evo.learning.collecting import envs_from_arrays, envs_to_arrays
+from evo.learning.collecting import from_arrays, to_arrays
 from evo.learning.returns import n_step, rows_after
 from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
@@ -34,6 +34,7 @@ ONE = np.uint64(1)
 GAMMA = "gamma"  # the discount of what a record has, where it changes
 BEGIN = "begin_"  # prefix of the environments' states where the buffer begins
 EPISODE_SEEDS, EPISODE_LENGTHS = "episode_seeds", "episode_lengths"  # in the record of whole episodes
+NONE = np.empty((0, 0), np.float32)
 RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
 
 
@@ -138,7 +139,7 @@ class ReplayBuffer:
         `before` are the environments' states where segments began, `seeds` those of a compiled game's whole episodes;
         with neither, the record has the transitions themselves.
         """
-        record = {} if before is None or self.written else envs_to_arrays(before, BEGIN)
+        record = {} if before is None or self.written else to_arrays(before, BEGIN)
         self._write(transitions)
         if self.priority_exponent:
             slots = np.arange(max(self.written - len(transitions), self.written - self.capacity), self.written)
@@ -197,10 +198,6 @@ class ReplayBuffer:
         set_priorities(self._tree, slots, values)
         self._highest = max(self._highest, int(values.max()))
 
-    def gamma_record(self) -> dict[str, NDArray[Any]]:
-        """Return the record of a discount that changes."""
-        return {GAMMA: np.array([self.gamma])}
-
     def clear(self) -> None:
         """Empty the buffer."""
         self.written, self._highest = 0, int(UNIT)
@@ -237,27 +234,20 @@ class ReplayBuffer:
             self.gamma = float(record[GAMMA][0]) if GAMMA in record else self.gamma
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:
-                envs = envs_from_arrays(record, BEGIN)
+                envs = from_arrays(EnvStates, record, BEGIN)
+            if EPISODE_SEEDS in record and overwritten:
+                self.written += count
+                continue
             if EPISODE_SEEDS in record:
-                transitions = None if overwritten else _replayed(environment_in(number), record)
-            elif envs is not None:
+                seeds, last = np.asarray(record[EPISODE_SEEDS], np.uint64), np.cumsum(record[EPISODE_LENGTHS])
+                transitions = replay_episodes(environment_in(number).game, seeds, np.split(played, last[:-1]))
+            elif envs is not None:  # played even where it is overwritten, for the states in which the next begins
                 transitions, envs = replay_segment(environment_in(number).game, envs, played)
             else:
-                transitions = _recorded(record)
-            if transitions is None or overwritten:
+                transitions = from_arrays(Transitions, {**record, "outputs": NONE, "next_outputs": NONE}, "")
+            if overwritten:
                 self.written += count
             else:
                 self._write(transitions)
         if self.written != written:
             raise DataError(f"records of {self.written} transitions, where the state has {written}")
-
-
-def _replayed(environment: Any, record: Arrays) -> Transitions:
-    seeds, last = np.asarray(record[EPISODE_SEEDS], np.uint64), np.cumsum(record[EPISODE_LENGTHS])
-    return replay_episodes(environment.game, seeds, np.split(np.asarray(record["actions"], np.int8), last[:-1]))
-
-
-def _recorded(record: Arrays) -> Transitions:
-    none = np.empty((0, 0), np.float32)
-    arrays: dict[str, Any] = {name: record.get(name) for name in RECORDED}
-    return Transitions(outputs=none, next_outputs=none, **arrays)

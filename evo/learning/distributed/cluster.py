@@ -44,22 +44,19 @@ class Process(NamedTuple):
 
 
 class Cluster:
-    """The processes of a learner on this machine; the first one leads."""
+    """Processes of a learner on this machine; the first one leads."""
 
-    def __init__(self, options: LearnerOptions) -> None:
-        """Start the processes; ResourceError where one cannot start, or is lost while it starts."""
-        tf_config = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
-        places = list(environments(options, tf_config))
-        each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
-        here = "evo.learning.distributed.member"
-        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=not tf_config), f"{here}:prepare")
-        self._set_up(options.strategy, ForkServer(spec, options.thread_count), alone=not tf_config)
+    def __init__(self, strategy: str, fork_server: ForkServer, places: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+        """Start processes by their names and environment variables; ResourceError where one is lost meanwhile."""
+        self.processes: list[Process] = []
+        self._strategy, self._fork_server = strategy, fork_server
+        self._finalizer = weakref.finalize(self, fork_server.close)  # also at the interpreter's end
         try:
             for name, environment in places:
-                self.processes.append(Process(name, *self._fork_server.start(environment, TIMEOUT)))
+                self.processes.append(Process(name, *fork_server.start(environment, TIMEOUT)))
             for process in self.processes:
                 self._receive(process)
-            if options.strategy == "multiworker":
+            if strategy == "multiworker":
                 for process in self.processes[1:]:
                     self._send(process, FOLLOW)
         except ForkServerLost as error:
@@ -68,11 +65,6 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-
-    def _set_up(self, strategy: str, fork_server: ForkServer, alone: bool) -> None:
-        self.alone, self.processes = alone, list[Process]()  # alone: no process is on another machine
-        self._strategy, self._fork_server = strategy, fork_server
-        self._finalizer = weakref.finalize(self, fork_server.close)  # also at the interpreter's end
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Return the leader's result of a method; ResourceError where a process is lost that the strategy needs."""
@@ -213,19 +205,21 @@ class ClusterLearner(Learner):
     """A learner whose updates a cluster computes."""
 
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
-        """Start the processes; their weights are all zero."""
+        """Start the processes; their weights are all zero. ResourceError where one cannot start."""
         super().__init__(network, loss)
         self.options, self.devices = options, options.processes
-        self.cluster = Cluster(options)
+        tf_config = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
+        self._alone = not tf_config  # no process is on another machine
+        places = list(environments(options, tf_config))
+        each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
+        here = "evo.learning.distributed.member"
+        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=self._alone), f"{here}:prepare")
+        self.cluster = Cluster(options.strategy, ForkServer(spec, options.thread_count), places)
         self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Send the arrays that batches are gathered from, each [M, ...]."""
         self.cluster.call("load", data)
-
-    def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return a buffer for observations."""
-        return np.empty(shape, np.float32)
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
@@ -295,7 +289,7 @@ class ClusterLearner(Learner):
 
     def close(self) -> None:
         """End the processes, also those of other machines."""
-        if not self.cluster.alone:
+        if not self._alone:
             with suppress(ResourceError):
                 self.cluster.call(END)
         self.cluster.close()

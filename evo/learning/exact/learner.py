@@ -55,7 +55,7 @@ class ExactLearner(Learner):
         """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block."""
         if rows.dtype == np.uint8 and 4 * prod(environment.game.shape) >= LARGER * environment.game.row_size:
             return Snapshots(environment.game, rows)
-        return self.observed(environment, rows, threads)
+        return super().inputs(environment, rows, threads)
 
     def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
         """Load the arrays that batches are taken from, each [M, ...]; "observations" are what `inputs` returns.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evo.errors import DeviceMemoryError, ResourceError
-from evo.learning.distributed.cluster import Cluster, Process
+from evo.learning.distributed.cluster import Cluster
 from evo.learning.tensorflow.setup import explained, shortages_explained
 from evo.workers.channel import GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer
@@ -22,11 +22,8 @@ NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """Four real processes under a real fork_server, without TensorFlow in them."""
-    one = Cluster.__new__(Cluster)
-    one._set_up("parameter-server", ForkServer(WorkerSpec("tests.workers.players:Echo", None)), alone=True)
-    one.processes = [Process(name, *one._fork_server.start({}, 60.0)) for name in NAMES]
-    for process in one.processes:
-        one._receive(process)
+    fork_server = ForkServer(WorkerSpec("tests.workers.players:Echo", None))
+    one = Cluster("parameter-server", fork_server, [(name, {}) for name in NAMES])
     yield one
     one.close()
 
