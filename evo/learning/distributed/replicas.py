@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evo.errors import DeviceError
 from evo.learning.learner import Loss, Rows, Values
-from evo.learning.tensorflow.learner import TensorFlowLearner, summed_gradients
+from evo.learning.tensorflow.learner import TensorFlowLearner, scalars, summed_gradients
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
@@ -128,9 +128,8 @@ class ReplicatedLearner(TensorFlowLearner):
             values, norm = self._compiled(
                 self._replicas.distributed(lambda i: self._share(rows, shares[i], part)),
                 tf.zeros(len(rows)),
-                tf.constant(self._rate(learning_rate), tf.float32),
-                tf.constant(self._count(), tf.float32),
-                {name: tf.constant(value, tf.float32) for name, value in settings.items()},
+                *self._numbers(learning_rate),
+                scalars(settings),
             )
         return self._finite({name: value.numpy() for name, value in values.items()}, norm)
 
@@ -173,8 +172,9 @@ class ReplicatedLearner(TensorFlowLearner):
         in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), rows, (count + 1, len(names)))
         return gradients, names, tf.transpose(in_batch[:count])
 
-    def _spread_over(self) -> str:
-        return f", {self.options.strategy} on {', '.join(self._replicas.names)}"
+    def fingerprint(self) -> str:
+        """Return the fingerprint of `TensorFlowLearner`, with the strategy and its devices."""
+        return f"{super().fingerprint()}, {self.options.strategy} on {', '.join(self._replicas.names)}"
 
 
 @cache
@@ -263,12 +263,10 @@ class ServedLearner(ReplicatedLearner):
         sharing = 1 if self.options.staleness else self.devices
         shares = np.array_split(np.arange(len(rows)), sharing)
         part = self._part_of(len(shares[0]))
-        blank = tf.zeros(len(rows))
-        scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
         jobs = []
         for places in shares:
             share = {key: tf.constant(array) for key, array in self._share(rows, places, part).items()}
-            arguments = (share, blank, scalars)
+            arguments = (share, tf.zeros(len(rows)), scalars(settings))
             jobs.append((arguments, served().coordinator.schedule(self._gradients_of, args=arguments)))
         self._in_flight.append((jobs, learning_rate))
 
@@ -281,11 +279,7 @@ class ServedLearner(ReplicatedLearner):
         jobs, learning_rate = self._in_flight.popleft()
         fetched = [self._fetched(*job) for job in jobs]
         *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*fetched, strict=True)]
-        norm = self._applied(
-            [[tf.constant(gradient)] for gradient in gradients],
-            tf.constant(self._rate(learning_rate), tf.float32),
-            tf.constant(self._count(), tf.float32),
-        )
+        norm = self._applied([[tf.constant(gradient)] for gradient in gradients], *self._numbers(learning_rate))
         return self._finite(dict(zip(self._names, values, strict=True)), norm)
 
     def _fetched(self, arguments: Any, future: Any) -> Any:

@@ -90,6 +90,13 @@ def summed_gradients(
     return sums, names, values.stack()
 
 
+def scalars(settings: Mapping[str, float]) -> dict[str, Any]:
+    """Return a loss's settings as tensors."""
+    import tensorflow as tf
+
+    return {name: tf.constant(value, tf.float32) for name, value in settings.items()}
+
+
 class TensorFlowLearner(Learner):
     """A learner whose bits depend on the machine and on its threads."""
 
@@ -119,10 +126,7 @@ class TensorFlowLearner(Learner):
         return nullcontext()
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that batches are gathered from, each [M, ...]; "observations" are the network's inputs.
-
-        Names, types and shapes are the same every time, except M.
-        """
+        """Load the arrays that batches are gathered from, each [M, ...], as `Learner.load`."""
         import tensorflow as tf
 
         self._data = {}  # frees the memory of the arrays before
@@ -137,11 +141,7 @@ class TensorFlowLearner(Learner):
             self._data = {name: tensor(array) for name, array in data.items()}
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Update the weights by the examples `rows` [B]; return the values of each.
-
-        Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
-        Raises ResourceError where the loss or a gradient is not finite.
-        """
+        """Update the weights by the examples `rows` [B], as `Learner.update`."""
         import tensorflow as tf
 
         part = self._part_of(len(rows))
@@ -149,16 +149,9 @@ class TensorFlowLearner(Learner):
             self._compiled_for[part] = self._compile(part, settings)
         parts = np.full(-(-len(rows) // part) * part, EMPTY, np.int32)
         parts[: len(rows)] = rows
-        powers = self._count()
-        scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
+        examples, numbers = tf.constant(parts.reshape(-1, part)), self._numbers(learning_rate)
         with shortages_explained():
-            values, norm = self._compiled_for[part](
-                self._data,
-                tf.constant(parts.reshape(-1, part)),
-                tf.constant(self._rate(learning_rate), tf.float32),
-                tf.constant(powers, tf.float32),
-                scalars,
-            )
+            values, norm = self._compiled_for[part](self._data, examples, *numbers, scalars(settings))
         outputs = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
         return self._finite(outputs, norm)
 
@@ -170,15 +163,17 @@ class TensorFlowLearner(Learner):
         share = -(-count // self._parts_at_a_time)
         return min(self.part, max(LEAST, 1 << (share - 1).bit_length()))
 
-    def _count(self) -> list[float]:
-        """Count an update, and return Adam's betas to the number of updates."""
-        self.updates += 1
-        return [beta**self.updates for beta in BETAS]
+    def _numbers(self, learning_rate: float) -> tuple[Any, Any]:
+        """Count an update; return its learning rate and Adam's betas to the number of updates, as tensors.
 
-    def _rate(self, learning_rate: float) -> float:
-        """Return the learning rate, scaled by `learner.learning_rate` for batches that grow with the devices."""
+        The learning rate is scaled by `learner.learning_rate` for batches that grow with the devices.
+        """
+        import tensorflow as tf
+
+        self.updates += 1
         factors = {"given": 1.0, "linear": float(self.devices), "root": sqrt(self.devices)}
-        return learning_rate * factors[self.options.learning_rate]
+        rate = learning_rate * factors[self.options.learning_rate]
+        return tf.constant(rate, tf.float32), tf.constant([beta**self.updates for beta in BETAS], tf.float32)
 
     def _compile(self, part: int, settings: Mapping[str, float]) -> Any:
         import tensorflow as tf
@@ -318,9 +313,5 @@ class TensorFlowLearner(Learner):
         threads = f"{self.options.thread_count} threads" + (" side by side" if self._parts_at_a_time > 1 else "")
         return (
             f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {threads}, "
-            f"{self.options.dtype}, learning step {digest}{self._spread_over()}"
+            f"{self.options.dtype}, learning step {digest}"
         )
-
-    def _spread_over(self) -> str:
-        """Return the fingerprint's part on several devices."""
-        return ""
