@@ -88,7 +88,7 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
             fresh = None if method.replays else Collected(transitions, 0)
             told: list[Any] = []
             taken = seconds(
-                lambda: told.append(method.learn(algorithm.learner, fresh, 0, len(transitions), lambda: False))  # noqa: B023
+                lambda: told.append(method.learn(fresh, 0, len(transitions), lambda: False))  # noqa: B023
             )
             found[name].append(taken)
             options: Any = algorithm.options

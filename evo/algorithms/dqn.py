@@ -34,7 +34,6 @@ from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner
     from evo.learning.replay_buffer import Sample
 
 NOT_ALLOWED = -1e30  # the value of an action that is not allowed
@@ -159,8 +158,8 @@ class DQN(GradientMethod):
         from evo.games.symmetry import Symmetry
         from evo.learning.replay_buffer import ReplayBuffer
 
-        environment = setup.environment
-        self.options, self.setup = options, setup
+        super().__init__(setup, options.max_gradient_norm)
+        self.options, environment = options, setup.environment
         # Forward passes of an example: online(s_t), target(s_t+n), and with `double` online(s_t+n).
         self.passes = 3 if options.double else 2
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
@@ -177,11 +176,9 @@ class DQN(GradientMethod):
         """Return the epsilon-greedy rule at a frame of the schedule."""
         return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
-    def learn(
-        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
-    ) -> Metrics:
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make the updates that are due for the frames played."""
-        options, seed = self.options, self.setup.seed
+        options, seed, learner = self.options, self.setup.seed, self.learner
         updates, self._owed = divmod(self._owed, options.frames_per_update)
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
         learning_rate = options.learning_rate_at(frames)
@@ -252,17 +249,18 @@ class DQN(GradientMethod):
         return self.buffer.unfilled
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return frames without an update, and what replaying the recorded actions cannot rebuild."""
-        return {"owed": np.array([self._owed], np.int64), **self.buffer.state()}
+        """Return the learner's state, frames without an update, and what replaying the records cannot rebuild."""
+        return {**super().state(), "owed": np.array([self._owed], np.int64), **self.buffer.state()}
 
-    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
-        """Restore the replay buffer by playing the recorded actions again; a fork begins with an empty one."""
-        if records is None:
-            self._owed = 0
-            self.buffer.clear()
-        else:
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Restore the learner, and the replay buffer by playing recorded actions again; a fork begins with none."""
+        super().restore(state, records)
+        if records:
             self._owed = int(np.asarray(state["owed"])[0])
             self.buffer.restore(state, self.setup.environment_in, records)
+        else:
+            self._owed = 0
+            self.buffer.clear()
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:

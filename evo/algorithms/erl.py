@@ -32,7 +32,6 @@ from evo.evolution.population import (
     tasks_of,
 )
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
-from evo.learning.gradient_algorithm import MethodLearner
 from evo.learning.hyperparameters import check_q_learning
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
@@ -115,8 +114,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
     def __init__(self, options: Options, setup: Setup) -> None:
         self.options, self.setup = options, setup
         self._method = dqn.DQN(options.learner_options(), setup)
-        self._trained = MethodLearner(setup, self._method, options.max_gradient_norm)
-        self.notices = self._trained.notices
+        self.notices = self._method.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._parents = start.astype(np.float32)  # [S, P] best first
@@ -128,7 +126,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         options, source = self.options, self._candidates(number)
         keys = episode_keys(self.setup.seed, Purpose.TRAINING, number, options.episodes + options.explore_episodes)
         tasks = self._tasks(source, keys[: options.episodes])
-        published = np.concatenate([self._parents, self._trained.published()])
+        published = np.concatenate([self._parents, self._method.network()])
         results = yield Request(published, tasks)
         outcome = Evaluated(results)
         fitness, metrics = outcome.fitness(options), outcome.metrics()
@@ -150,7 +148,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         }
         metrics |= self._entered(source, outcome, chosen)
         self._parents = Rebuilder(self.setup.network).all(published, source.some(chosen.tolist()))
-        learned = self._trained.learn(None, number, self._frames, lambda: False)
+        learned = self._method.learned(None, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
     def _candidates(self, number: int) -> WeightSource:
@@ -192,7 +190,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def state(self) -> Arrays:
         """Return the parents, and arrays of the learner, its target and its replay buffer."""
-        learner = {LEARNER + name: array for name, array in self._trained.state().items()}
+        learner = {LEARNER + name: array for name, array in self._method.state().items()}
         return {"weights": self._parents, "frames": np.array([self._frames], np.int64), **learner}
 
     def record(self) -> Arrays:
@@ -205,14 +203,14 @@ class EvolutionaryReinforcementLearning(Algorithm):
         DataError: state and records do not match.
         """
         learner = {name.removeprefix(LEARNER): array for name, array in state.items() if name.startswith(LEARNER)}
-        self._trained.restore(learner, records)
+        self._method.restore(learner, records)
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._frames = int(np.asarray(state["frames"])[0])
         self._record = dict(records[-1]) if records else {}
 
     def fingerprint(self) -> str:
         """Return what computes the learner's updates."""
-        return self._trained.fingerprint()
+        return self._method.fingerprint()
 
     def growth(self) -> int:
         """Return the bytes of the replay buffer that are not filled yet."""
@@ -220,7 +218,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def close(self) -> None:
         """End the learner's processes."""
-        self._trained.close()
+        self._method.close()
 
 
 def make(options: Options, setup: Setup) -> EvolutionaryReinforcementLearning:

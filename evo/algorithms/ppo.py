@@ -29,7 +29,7 @@ from evo.records import Metrics
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner, Rows
+    from evo.learning.learner import Rows
 
 
 class Options(ActorCriticOptions):
@@ -116,9 +116,7 @@ class PPO(ActorCritic):
         """Return the clipped loss."""
         return PPOLoss(self.setup.network.actions, self.setup.environment.continuous)
 
-    def learn(
-        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
-    ) -> Metrics:
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make the updates of every epoch from one rollout; return their means as metrics.
 
         `frames` were played, those of `played` included. Schedules are evaluated at the frame where these began.
@@ -129,7 +127,7 @@ class PPO(ActorCritic):
         transitions = played.transitions  # [M] each: env 0 steps 0..T-1, env 1 steps 0..T-1, ...
         start = frames - len(transitions)
 
-        observations = self.inputs(learner, played, start)  # normalised, if that is asked for
+        observations = self.inputs(played, start)  # normalised, if that is asked for
         acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
         values = acted["values"]  # [M] V(s_t)
 
@@ -149,7 +147,7 @@ class PPO(ActorCritic):
         returns = advantages + values  # TD(lambda) targets of the value
         if options.normalise_advantages:  # over the whole rollout, not per minibatch
             advantages = standardised(advantages)
-        learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
+        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
         seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
 
         learning_rate = options.learning_rate_at(start)
@@ -161,7 +159,8 @@ class PPO(ActorCritic):
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
-        for _, found in learner.updates_on(self.minibatches(generation, len(transitions)), learning_rate, settings):
+        batches = self.minibatches(generation, len(transitions))
+        for _, found in self.learner.updates_on(batches, learning_rate, settings):
             means.add(found)
             if should_stop():  # the run ends while this learns in the background
                 break

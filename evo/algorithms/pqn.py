@@ -31,7 +31,7 @@ from evo.records import ActionRule, Metrics, Transitions
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner
+    pass
 
 
 class Options(AlgorithmOptions):
@@ -104,7 +104,8 @@ class PQN(GradientMethod):
     def __init__(self, options: Options, setup: Setup) -> None:
         from evo.games.symmetry import Symmetry
 
-        self.options, self.setup, environment = options, setup, setup.environment
+        super().__init__(setup, options.max_gradient_norm)
+        self.options, environment = options, setup.environment
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
 
     def loss(self) -> PQNLoss:
@@ -131,14 +132,12 @@ class PQN(GradientMethod):
             q_lambda=options.q_lambda,
         )
 
-    def learn(
-        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
-    ) -> Metrics:
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.philox_compiled import minibatches
 
         assert played is not None  # None only for methods that learn from a replay buffer
-        options, seed, symmetry = self.options, self.setup.seed, self._symmetry
+        options, seed, symmetry, learner = self.options, self.setup.seed, self._symmetry, self.learner
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
         targets = self.targets(transitions, frames)
         began, threads = clock.wall(), self.setup.learner_threads

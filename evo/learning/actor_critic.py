@@ -19,7 +19,7 @@ from pydantic import Field
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
-from evo.learning.learner import Learner, PolicyLoss, Snapshots, UpdateMeans, observed
+from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
 from evo.learning.returns import explained_variance, standardised
 from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Arrays, Metrics, Transitions
@@ -140,7 +140,7 @@ class ActorCritic(GradientMethod):
         """Prepare for `envs` environments; ConfigurationError where observations of this network have no normaliser."""
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
-        self.setup = setup
+        super().__init__(setup, options.max_gradient_norm)
         envs = 1 if setup.environment.game is None else envs  # whole episodes are those of one
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
@@ -169,9 +169,10 @@ class ActorCritic(GradientMethod):
             return transitions.rewards
         return self._rewards.apply(transitions.rewards, transitions.ends, self.setup.slot(played.number))
 
-    def inputs(self, learner: Learner, played: Collected, frames: int) -> NDArray[np.float32] | Snapshots:
+    def inputs(self, played: Collected, frames: int) -> NDArray[np.float32] | Snapshots:
         """Return observations, normalised as they were when the network acted; add them to the normaliser, if any."""
         environment, threads = self.setup.environment_in(played.number), self.setup.learner_threads
+        learner = self.learner
         rows, normaliser = played.transitions.observations, self._observations
         if normaliser is None:
             return learner.inputs(environment, rows, threads)
@@ -202,8 +203,8 @@ class ActorCritic(GradientMethod):
         }
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the running moments and discounted returns of the normalisers."""
-        state: dict[str, NDArray[Any]] = {}
+        """Return the learner's state, with running moments and discounted returns of the normalisers."""
+        state = super().state()
         if self._observations is not None:
             state["observation_moments"] = self._observations.moments.state()
         if self._rewards is not None:
@@ -221,13 +222,14 @@ class ActorCritic(GradientMethod):
         normaliser.moments.restore(np.asarray(state["observation_moments"], np.float64))
         return normaliser.fold(weights)
 
-    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
-        """Restore the normalisers; a fork restarts the discounted returns."""
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Restore learner and normalisers; a fork restarts the discounted returns."""
+        super().restore(state, records)
         if self._observations is not None and "observation_moments" in state:
             self._observations.moments.restore(np.asarray(state["observation_moments"], np.float64))
         if self._rewards is not None and "reward_moments" in state:
             self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
-            if records is not None:
+            if records:
                 self._rewards.restore_sums(state)
 
 
@@ -248,21 +250,19 @@ class PolicyGradient(ActorCritic):
     ) -> NDArray[np.float32]:
         """Return the advantages of the actions that were taken; `values` are of the observations.  # all [M]"""
 
-    def learn(
-        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
-    ) -> Metrics:
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make one update from all transitions; schedules are evaluated at the frame where these began."""
         assert played is not None  # None only for methods that learn from a replay buffer
         options, transitions, began = self._options, played.transitions, clock.wall()
         start = frames - len(transitions)
-        observations = self.inputs(learner, played, start)
+        observations = self.inputs(played, start)
         acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
         values = acted["values"]  # [M] V(s_t)
         advantages = self.advantages(transitions, self.rewards(played), values, options.gamma_at(start))
         returns = advantages + values
         if options.normalise_advantages:
             advantages = standardised(advantages)
-        learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
+        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
         seconds_moving = clock.wall() - began
 
         learning_rate = options.learning_rate_at(start)
@@ -271,7 +271,7 @@ class PolicyGradient(ActorCritic):
             "value_coefficient": options.value_coefficient if self._has_critic else 0.0,
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-        means.add(learner.update(np.arange(len(transitions), dtype=np.int32), learning_rate, settings))
+        means.add(self.learner.update(np.arange(len(transitions), dtype=np.int32), learning_rate, settings))
         return {
             **means.metrics(),
             "explained_variance": explained_variance(values, returns),

@@ -6,9 +6,10 @@ A method defines how it acts and how it learns; the loop has the learner, the en
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,22 +40,31 @@ class Collected(NamedTuple):
     number: int  # of the generation that they are of
 
 
-class GradientMethod(Protocol):
-    """What one method adds: how it acts, its loss and its updates. Subclass it to inherit the defaults."""
+class GradientMethod(ABC):
+    """What one method adds to the loop: how it acts, its loss and its updates; and the learner of its network."""
 
     heads: ClassVar[str]  # what the network's outputs are, "policy" or "q"; a fork continues a state of the same only
     replays: ClassVar[bool] = False  # it learns from a replay buffer of its own, and `learn` is given no transitions
     passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
 
+    def __init__(self, setup: Setup, max_gradient_norm: float) -> None:
+        """Prepare; ValueError where there are no options of a learner."""
+        if setup.learner is None:
+            raise ValueError("a gradient method needs the options of a learner")
+        self.setup, self._max_gradient_norm = setup, max_gradient_norm
+        self.notices = setup.learner.notices
+        self._learner: Learner | None = None
+
+    @abstractmethod
     def loss(self) -> PolicyLoss | ActionValueLoss:
         """Return the loss."""
 
+    @abstractmethod
     def action_rule(self, frames: int) -> ActionRule:
         """Return how actions are chosen in training, after `frames`."""
 
-    def learn(
-        self, learner: Learner, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop
-    ) -> Metrics:
+    @abstractmethod
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make a generation's updates, unless `should_stop`; `frames` were played, those of `played` included.
 
         `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
@@ -76,34 +86,6 @@ class GradientMethod(Protocol):
         """
         return {}
 
-    def growth(self) -> int:
-        """Return the bytes by which its memory has yet to grow."""
-        return 0
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the method's own arrays."""
-        return {}
-
-    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
-        """Return the learner's weights in a state.  # [P]"""
-        return np.asarray(state["weights"], np.float32)
-
-    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
-        """Restore the method's own arrays; `records` is None where the state is another run's (a fork)."""
-        return
-
-
-class MethodLearner:
-    """The network that a method trains, with the method's memory."""
-
-    def __init__(self, setup: Setup, method: GradientMethod, max_gradient_norm: float) -> None:
-        """Prepare; ValueError where there are no options of a learner."""
-        if setup.learner is None:
-            raise ValueError("a gradient method needs the options of a learner")
-        self.setup, self.method, self._max_gradient_norm = setup, method, max_gradient_norm
-        self.notices = setup.learner.notices
-        self._learner: Learner | None = None
-
     @property
     def learner(self) -> Learner:
         """The learner, made when it is first needed: TensorFlow takes seconds to load."""
@@ -112,44 +94,51 @@ class MethodLearner:
 
             setup = self.setup
             assert setup.learner is not None
-            self._learner = make_learner(setup.network, setup.learner, self.method.loss(), self._max_gradient_norm)
+            self._learner = make_learner(setup.network, setup.learner, self.loss(), self._max_gradient_norm)
             weights = setup.start
             if weights is None:
-                weights = self.method.initial(collecting.initial_weights(setup.network, setup.seed))
+                weights = self.initial(collecting.initial_weights(setup.network, setup.seed))
             self._learner.begin(weights)
             if self._learner.has_target:
                 self._learner.set_target(weights)
         return self._learner
 
-    def published(self) -> NDArray[np.float32]:
+    def network(self) -> NDArray[np.float32]:
         """Return the network that plays.  # [1, P]"""
-        return self.method.published(self.learner.weights())[np.newaxis]
+        return self.published(self.learner.weights())[np.newaxis]
 
-    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
-        """Make a generation's updates by the method; return its metrics with passes and "seconds_learning"."""
+    def learned(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
+        """Make a generation's updates as `learn`; return its metrics with passes and "seconds_learning"."""
         began = clock.wall()
-        learned = self.method.learn(self.learner, played, generation, frames, should_stop)
-        seconds, examples = clock.wall() - began, learned.pop("examples")
-        passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
-        return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
+        metrics = self.learn(played, generation, frames, should_stop)
+        seconds, examples = clock.wall() - began, metrics.pop("examples")
+        passes = {"forward_passes": self.passes * examples, "backward_passes": examples}
+        return {**metrics, **passes, "seconds_learning": seconds - metrics["seconds_moving"]}
+
+    def growth(self) -> int:
+        """Return the bytes by which its memory has yet to grow."""
+        return 0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the learner and the method, and the weights of the "target", if there is one."""
-        state: dict[str, NDArray[Any]] = {**self.learner.state(), **self.method.state()}
+        """Return the arrays of the learner, and the weights of the "target", if there is one."""
+        state: dict[str, NDArray[Any]] = {**self.learner.state()}
         if self.learner.has_target:
             state["target"] = self.learner.target_weights()
         return state
+
+    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
+        """Return the learner's weights in a state.  # [P]"""
+        return np.asarray(state["weights"], np.float32)
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Restore what `state` returned; without records it is another run's (a fork).
 
         DataError: state and records do not match.
         """
-        weights = self.method.weights_from(state)
+        weights = self.weights_from(state)
         self.learner.restore({**state, "weights": weights})
         if self.learner.has_target:
             self.learner.set_target(np.asarray(state.get("target", weights), np.float32))
-        self.method.restore(state, records or None)
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one; empty: exact."""
@@ -167,13 +156,12 @@ class GradientAlgorithm(Algorithm):
     def __init__(self, options: Any, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0) -> None:
         """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game.
 
-        Of the algorithm's options are read: max_gradient_norm, episodes, envs_per_task, asynchronous.
+        Of the algorithm's options are read: episodes, envs_per_task, asynchronous.
         """
         self.options, self.setup, self.method = options, setup, method
-        self._trained = MethodLearner(setup, method, options.max_gradient_norm)
         envs = 0 if setup.environment.game is None else envs
         self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
-        self.notices = [*([LAG] if options.asynchronous else []), *self._trained.notices]
+        self.notices = [*([LAG] if options.asynchronous else []), *method.notices]
         section = type(options).__module__.rpartition(".")[2]
         unused = [f"{section}.{name}" for name in ("envs", "horizon") if name in options.model_fields_set and not envs]
         self.notices += [WHOLE.format(" and ".join(unused), section)] if unused else []
@@ -184,12 +172,12 @@ class GradientAlgorithm(Algorithm):
     @property
     def learner(self) -> Learner:
         """The learner, made when it is first needed."""
-        return self._trained.learner
+        return self.method.learner
 
     def generation(self, number: int) -> Generation:
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
         rule = self.method.action_rule(self._frames)
-        request = Request(self._trained.published(), self.collector.tasks(number, rule))
+        request = Request(self.method.network(), self.collector.tasks(number, rule))
         before, background = self.collector.envs(number), self._in_background(number)
         try:
             results = yield request
@@ -222,16 +210,16 @@ class GradientAlgorithm(Algorithm):
 
     def _learn(self, transitions: Transitions | None, number: int, should_stop: ShouldStop) -> Metrics:
         played = None if transitions is None else Collected(transitions, number - self.options.asynchronous)
-        return self._trained.learn(played, number, self._frames, should_stop)
+        return self.method.learned(played, number, self._frames, should_stop)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""
-        return Finalists(self._trained.published())
+        return Finalists(self.method.network())
 
     def state(self) -> Arrays:
         """Return arrays of the learner, its target, the environments and the method, and pending transitions."""
         frames = {f"{self.method.heads}_frames": np.array([self._frames], np.int64)}
-        state = {**self._trained.state(), **frames, **self.collector.state()}
+        state = {**self.method.state(), **frames, **self.collector.state()}
         if self._pending is not None:
             state |= collecting.to_arrays(self._pending, PENDING)
         return state
@@ -254,13 +242,13 @@ class GradientAlgorithm(Algorithm):
             )
         self._frames = int(np.asarray(state[frames])[0])
         self.collector.restore(state)
-        self._trained.restore(state, records)
+        self.method.restore(state, records)
         pending = bool(records) and f"{PENDING}ends" in state
         self._pending = collecting.from_arrays(Transitions, state, PENDING) if pending else None
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one."""
-        return self._trained.fingerprint()
+        return self.method.fingerprint()
 
     def growth(self) -> int:
         """Return the bytes by which the method's memory has yet to grow."""
@@ -268,7 +256,7 @@ class GradientAlgorithm(Algorithm):
 
     def close(self) -> None:
         """End the learner's processes."""
-        self._trained.close()
+        self.method.close()
 
 
 class Background:

@@ -74,13 +74,13 @@ def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_b
         for name in ("parent", "key", "sigma", "return", "frames", "survivors"):
             assert learning.record()[name].tobytes() == plain.record()[name].tobytes(), name
         assert learning.state()["weights"].tobytes() == plain.state()["weights"].tobytes()
-    assert learning._trained.learner.updates > 0
+    assert learning._method.learner.updates > 0
 
 
 def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_parent_of_others() -> None:
     algorithm = small(sync_every=2)
     for number in range(5):
-        learned = algorithm._trained.published()[0]
+        learned = algorithm._method.network()[0]
         metrics, asked = driven(algorithm, range(number, number + 1))
         candidates = candidates_of(asked[0][0][0], algorithm.setup.network)
         entered = [k for k, weights in enumerate(candidates) if weights.tobytes() == learned.tobytes()]
@@ -92,7 +92,7 @@ def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_pa
             mean = algorithm.record()["return"][2] / 1000 / 2
             assert metrics["learner_return"] == mean
             assert metrics["learner_selected"] == (2 in algorithm.record()["survivors"])
-    assert algorithm._trained.learner.updates > 0
+    assert algorithm._method.learner.updates > 0
 
 
 def test_a_learner_that_plays_best_becomes_the_first_parent() -> None:
