@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 
 from evo import statistics
 from evo.comparison.runs import ComparedRun
@@ -25,9 +26,9 @@ class RunRow:
     generations: int
     frames: int
     seconds: float
-    forward_passes: int | None
-    multiply_adds: int | None
-    cpu_seconds: float | None
+    forward_passes: int
+    multiply_adds: int
+    cpu_seconds: float
     score: float | None
     ci95: Interval | None  # within the champion: of its mean over all test episodes
     test_episodes: int | None
@@ -52,7 +53,7 @@ class Method:
     within: float | None  # mean half width of the intervals within the champions
     frames: float | None  # mean over the runs that have a score
     seconds: float | None
-    forward_passes: float | None  # None also where one of these runs did not count them
+    forward_passes: float | None
     multiply_adds: float | None
     cpu_seconds: float | None
     runs: tuple[RunRow, ...]
@@ -89,8 +90,8 @@ def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
         interquartile_ci95=statistics.interquartile_interval(scores) if enough else None,
         lowest=min(scores, default=None),
         highest=max(scores, default=None),
-        within=_mean([(score.ci95[1] - score.ci95[0]) / 2 for _, score in good]),
-        **{name: _mean([asdict(run.spent)[name] for run, _ in good]) for name in SPENT},
+        within=fmean((score.ci95[1] - score.ci95[0]) / 2 for _, score in good) if good else None,
+        **{name: fmean(getattr(run.spent, name) for run, _ in good) if good else None for name in SPENT},
         runs=tuple(map(_row, runs)),
     )
 
@@ -108,12 +109,6 @@ def _row(run: ComparedRun) -> RunRow:
         test_block=score.block if score else None,
         failure=run.failure or run.remark or None,
     )
-
-
-def _mean(amounts: Sequence[float | None]) -> float | None:
-    """Return the mean; None where there is none, or one run did not count its amount."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) / len(known) if known and len(known) == len(amounts) else None
 
 
 def pair_of(first: Method, second: Method) -> Pair:
@@ -165,13 +160,14 @@ def impossible(pairs: int) -> str:
 def ahead(methods: Sequence[Method]) -> str:
     """Return the name of a method that scores more than every other one on each of two or more seeds; else nothing."""
     scores = {method.name: {run.seed: run.score for run in method.runs} for method in methods}
+    if any(None in ours.values() or ours.keys() != next(iter(scores.values())).keys() for ours in scores.values()):
+        return ""
     for name, ours in scores.items():
         others = [theirs for other, theirs in scores.items() if other != name]
-        known = len(ours) > 1 and others and all(theirs.keys() == ours.keys() for theirs in others)
-        if known and all(_above(score, theirs[seed]) for theirs in others for seed, score in ours.items()):
+        if (
+            len(ours) > 1
+            and others
+            and all((score or 0.0) > (theirs[seed] or 0.0) for theirs in others for seed, score in ours.items())
+        ):
             return name
     return ""
-
-
-def _above(ours: float | None, theirs: float | None) -> bool:
-    return ours is not None and theirs is not None and ours > theirs

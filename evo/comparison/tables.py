@@ -66,14 +66,22 @@ def comparison_of(
     places: dict[Place, dict[str, list[ComparedRun]]] = {}
     for run in runs:
         places.setdefault(place_of(run.experiment), {}).setdefault(run.method, []).append(run)
-    rows = {place: _sorted(methods) for place, methods in places.items()}
+    rows = {
+        place: sorted(
+            (method_of(name, runs) for name, runs in methods.items()),
+            key=lambda row: (row.mean is None, -(row.mean or 0.0), row.name),
+        )
+        for place, methods in places.items()
+    }
     every = [method for methods in rows.values() for method in methods]
     pairs, impossible = judged([pair_of(*two) for methods in rows.values() for two in combinations(methods, 2)], every)
     tables = []
     for place, methods in rows.items():
         names = {method.name for method in methods}
         own = [run for runs_of in places[place].values() for run in runs_of]
-        players = _baselines(own, seconds)
+        blocks = [run.score.block for run in own if run.score] or [own[0].experiment.test.block]
+        block = max(sorted(set(blocks)), key=blocks.count)  # that most runs were tested on
+        players = baselines(environment_of(own[0].experiment.environment), BASELINE_EPISODES, block, seconds)
         means = {name: player.mean for name, player in players.items()}
         score = score_between(methods, means) if reach is None else reach
         tables.append(
@@ -82,7 +90,7 @@ def comparison_of(
                 league=place.league,
                 methods=tuple(methods),
                 pairs=tuple(pair for pair in pairs if pair.first in names),
-                baselines=players,
+                baselines=dict(players),
                 reaching=None if score is None else reaching(methods, score),
                 notes=(*_notes(methods, own), *no_better_than_random(methods, means)),
             )
@@ -91,19 +99,6 @@ def comparison_of(
     if len(tables) > 1:
         notes.append("methods of different tables see or play something else, so they are not compared with each other")
     return Comparison(tuple(tables), tuple(notes))
-
-
-def _sorted(methods: Mapping[str, Sequence[ComparedRun]]) -> list[Method]:
-    rows = [method_of(name, runs) for name, runs in methods.items()]
-    return sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0), row.name))
-
-
-def _baselines(runs: Sequence[ComparedRun], seconds: float) -> dict[str, Baseline]:
-    """Return the scores of players that need no learning, on the first test episodes that most runs were tested on."""
-    blocks = [run.score.block for run in runs if run.score] or [runs[0].experiment.test.block]
-    block = max(sorted(set(blocks)), key=blocks.count)
-    environment = environment_of(runs[0].experiment.environment)
-    return dict(baselines(environment, BASELINE_EPISODES, block, seconds))
 
 
 def _notes(methods: Sequence[Method], runs: Sequence[ComparedRun]) -> list[str]:
@@ -121,7 +116,7 @@ def _notes(methods: Sequence[Method], runs: Sequence[ComparedRun]) -> list[str]:
         if len(method.scores) == 1:
             notes.append(f"{method.name}: one seed: no interval, proves little")
         amounts = [vars(run)[amount] for run in method.runs if run.score is not None]
-        if amounts and None not in amounts and max(amounts) > APART * min(amounts):
+        if amounts and max(amounts) > APART * min(amounts):
             difference = f"unequal numbers of {plural(amount)}, {min(amounts):,.0f} to {max(amounts):,.0f}"
             notes.append(f"{method.name}: its runs have {difference}")
     budgets = {method.name: vars(method)[amount] for method in methods if vars(method)[amount] is not None}

@@ -16,9 +16,9 @@ from evo.errors import counted
 from evo.games.catalogue import snake
 from evo.games.catalogue.snake import Options as Snake
 from evo.networks.network import Network
-from evo.numbers import percentage
+from evo.numbers import interval, number, percentage
 from evo.pages.playable import playable, record
-from evo.store.champion import Score, score_in
+from evo.store.champion import score_in
 from evo.store.run import Run
 from evo.training.testing import BLOCK, playing
 from evo.version import __version__
@@ -58,7 +58,7 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
 def summary(about: Mapping[str, Any], options: Snake, network: Network, algorithm: str) -> str:
     """Return what plays here and how well, in a sentence."""
     score = score_in(about)
-    how_well = "" if score is None else f": {score.mean:.1f} of {_most(options)} fruits on average"
+    how_well = "" if score is None else f": {number(score.mean)} of {_most(options)} fruits on average"
     who = f"A neural network of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
     return f"{who}, plays Snake{how_well}."
 
@@ -66,40 +66,29 @@ def summary(about: Mapping[str, Any], options: Snake, network: Network, algorith
 def facts(about: Mapping[str, Any], options: Snake, network: Network, command: str) -> Iterator[tuple[str, str]]:
     """Yield names and values; `about` are the facts of the champion's file."""
     score = score_in(about)
-    yield "Score", "not tested yet" if score is None else _score(score, options)
-    if score is not None and score.win_rate is not None:
-        yield "Boards filled", _wins(score)
-    yield "Algorithm", f"{about.get('algorithm')}, seed {about.get('seed')}, {_generation(about)}"
-    yield "Game", f"{options.title()}, {options.actions} actions, {_mask(options)}"
+    if score is None:
+        yield "Score", "not tested yet"
+    else:
+        played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
+        scored = f"{number(score.mean)} of {_most(options)} fruits"
+        yield "Score", f"{scored} (95 % interval {interval(score.ci95)}) on {played}"
+        if score.win_rate is not None:
+            wins = (score.win_rate, *(score.win_ci95 or (0.0, 1.0)))
+            rate, least, most = (percentage(share, ".1f") for share in wins)
+            yield "Boards filled", f"{rate} % (95 % interval {least} to {most} %)"
+    found = f"found in generation {about.get('generation')} of {about.get('generations')}"
+    yield "Algorithm", f"{about.get('algorithm')}, seed {about.get('seed')}, {found}"
+    mask = "no mask" if options.mask == "none" else f'mask "{options.mask}"'
+    yield "Game", f"{options.title()}, {options.actions} actions, {mask}"
     yield "Network", f"{_layers(network)}; {network.size:,} weights"
     yield "State hash", str(about.get("state_hash", "unknown"))
     yield "Written by", f"snake-evo {__version__}"
     yield "Command", command
 
 
-def _score(score: Score, options: Snake) -> str:
-    low, high = score.ci95
-    played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
-    return f"{score.mean:.2f} of {_most(options)} fruits (95 % interval {low:.2f} to {high:.2f}) on {played}"
-
-
 def _most(options: Snake) -> int:
     """Return the number of fruits that fill the board."""
     return options.size**2 - options.start_length
-
-
-def _wins(score: Score) -> str:
-    low, high = score.win_ci95 or (0.0, 1.0)
-    rate, least, most = (percentage(share, ".1f") for share in (score.win_rate or 0, low, high))
-    return f"{rate} % (95 % interval {least} to {most} %)"
-
-
-def _generation(about: Mapping[str, Any]) -> str:
-    return f"found in generation {about.get('generation')} of {about.get('generations')}"
-
-
-def _mask(options: Snake) -> str:
-    return "no mask" if options.mask == "none" else f'mask "{options.mask}"'
 
 
 def _layers(network: Network) -> str:

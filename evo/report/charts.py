@@ -106,13 +106,11 @@ class Charts:
             for place, name in enumerate(names):
                 values = curves.columns.get(name, [])
                 if any(value is not None for value in values):
-                    label = (
-                        f"{run.name} {name}" if self.several and len(names) > 1 else run.name if self.several else name
-                    )
-                    colour = number if self.several else place
-                    found.append(
-                        {"run": number, "label": label, "values": values, "colour": colour, "dash": DASHES.get(name, 0)}
-                    )
+                    parts = [run.name] * self.several + [name] * (not self.several or len(names) > 1)
+                    found.append({
+                        "run": number, "label": " ".join(parts), "values": values, "dash": DASHES.get(name, 0),
+                        "colour": number if self.several else place,
+                    })  # fmt: skip
         return found
 
 
