@@ -17,7 +17,7 @@ from numba import njit
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import flat_of
 from evo.games import primitives
-from evo.games.contract import LEAN, CompiledGame, Playing, register
+from evo.games.contract import LEAN, CompiledGame, batch_of, register
 from evo.games.declaration import Declaration, Functions, GameOptions
 from evo.games.faults import names_in
 from evo.randomness.philox_compiled import draw
@@ -232,9 +232,3 @@ def rules_of(values: Mapping[str, float]) -> Any:
     for name, value in values.items():
         record[0][name] = value
     return record[0]
-
-
-def batch_of(state: Any, count: int) -> Playing:
-    """Return the arrays of `count` environments, each with the shape and type that it has in `state` of one."""
-    arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in state]
-    return Playing(type(state)(*arrays), primitives.clock_of(count))

@@ -131,7 +131,7 @@ class WorkerSpec:
     context: object
     prepare: str = ""  # "module:function", called once in the fork server with `context`, before the first fork
     start: str = "forkserver"  # or "spawn": every worker is a fresh interpreter
-    deadline: float = 30.0  # seconds without progress after which a process that starts is taken for hung
+    deadline: float = 30.0  # seconds without progress after which a process is taken for hung; 0: it may start for ever
 
 
 @dataclass(frozen=True)

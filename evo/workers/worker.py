@@ -135,6 +135,9 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
 
     A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come.
     """
+    if not spec.deadline:  # it may wait for others
+        yield
+        return
     started, starting = threading.Event(), threading.get_ident()
 
     def watch() -> None:

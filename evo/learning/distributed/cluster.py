@@ -213,7 +213,7 @@ class ClusterLearner(Learner):
         places = list(environments(options, tf_config))
         each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
         here = "evo.learning.distributed.member"
-        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=self._alone), f"{here}:prepare")
+        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=self._alone), f"{here}:prepare", deadline=0)
         self.cluster = Cluster(options.strategy, ForkServer(spec, options.thread_count), places)
         self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
 
