@@ -7,8 +7,7 @@ from typing import Any
 
 from evo.games.catalogue.snake.position import Game, description
 from evo.games.catalogue.snake.rules import arrays
-from evo.games.compiling import batch_of
-from evo.games.contract import CompiledGame, Playing
+from evo.games.contract import CompiledGame, Playing, batch_of
 from evo.games.plain import Numbers
 from evo.records import GOES_ON
 
