@@ -19,6 +19,7 @@ from evo.errors import ConfigurationError
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes
 from evo.plugins.mistakes import MOST_SEEN, PASSED_ON
+from evo.process import Stopped
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class GymnasiumEnvironment(environment.Environment):
         Observations that are no Box are flattened to one, several choices are one of all their combinations, and a Box
         of actions has one dimension.
         """
+        by = self.normalisation  # of an environment that is closed again
         env = self._raw()
         if not 0 < (seen := math.prod(env.observation_space.shape or ())) <= MOST_SEEN:
             env.close()
@@ -115,7 +117,7 @@ class GymnasiumEnvironment(environment.Environment):
                 f"environment.id: an observation of shape {env.observation_space.shape} has {seen:,} numbers; there "
                 f"must be at least one, and at most {MOST_SEEN:,} fit"
             )
-        return env if self.normalisation is None else normalised(env, self.normalisation)
+        return env if by is None else normalised(env, by)
 
     @cached_property
     def normalisation(self) -> environment.Normalisation | None:
@@ -140,16 +142,20 @@ class GymnasiumEnvironment(environment.Environment):
             text, advice = str(error).rstrip("."), "--plugin MODULE loads the module that registers it"
             unknown = "" if is_registered(name) else f"{' ' if text.endswith('?') else '; '}{advice}"
             raise ConfigurationError(f"environment.id: {text}{unknown}") from error
-        except PASSED_ON:
+        except (Stopped, *PASSED_ON):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             key, where = "kwargs" if self.options.kwargs else "id", mistakes.place_of(error)
             raise ConfigurationError(
                 f"environment.{key}: making {name} {mistakes.exception_text(error)}{where}"
             ) from error
-        return with_known_actions(with_array_observations(env, name, self.options.stack), name)
+        try:
+            return with_known_actions(with_array_observations(env, name, self.options.stack), name)
+        except ConfigurationError:
+            env.close()
+            raise
 
-    @property
+    @cached_property
     def _spaces(self) -> Spaces:
         import gymnasium
 

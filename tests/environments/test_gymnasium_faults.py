@@ -98,3 +98,20 @@ def test_an_episode_without_an_end_is_noticed(
     err = called(tmp_path, *words, "--set", "environment.max_steps=60")[1]
     name = str(words[2]).capitalize()
     assert err.count(f"note: an episode of {name} has 50 steps and goes on; environment.max_steps = N ends it") == 1
+
+
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
+def test_what_environments_have_started_ends_with_the_run(written: Written, tmp_path: Path, backend: str) -> None:
+    begun = 'with open("children", "a") as file:\n            self.child = subprocess.Popen(["sleep", "600"])\n'
+    words = written(
+        ("import gymnasium\n", "import subprocess\nimport gymnasium\n"),
+        (
+            '        """Take the options of environment.kwargs; this one has none."""\n',
+            f"        {begun}            print(self.child.pid, file=file)\n"
+            "    def close(self):\n        self.child.kill()\n        self.child.wait()\n",
+        ),
+    )
+    called(tmp_path, *words[:-1], backend, "--workers", 2)
+    children = [int(line) for line in (tmp_path / "children").read_text().split()]
+    assert len(children) > 2
+    assert [child for child in children if Path(f"/proc/{child}").exists()] == []

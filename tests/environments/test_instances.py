@@ -261,8 +261,10 @@ def test_an_environment_that_can_be_made_once_plays_one_episode_after_the_other(
 ) -> None:
     several = [trace.tolist() for trace in played(odd()).actions]
     OPEN.close()
-    environment = odd(alone=True)
+    environment = odd({"normalise": 20}, alone=True)
     assert seed_check(environment) == ""
+    OPEN.close()
+    environment = odd(alone=True)
     assert [trace.tolist() for trace in played(environment).actions] == several
     assert "note: Odd: episodes are played 1 at a time: " in capfd.readouterr().err
     assert len(Odd.alive) == 1
