@@ -65,11 +65,13 @@ def write_generations(directory: Path, generations: Mapping[int, Computed]) -> d
     """
     files: dict[int, dict[str, FileStamp]] = {number: {} for number in generations}
     for numbers, name, arrays in _files(generations):
-        data = _Stamped(pieces(arrays))
+        data, digest = pieces(arrays), hashlib.sha256()
+        for piece in data:
+            digest.update(piece)
         with resources("write", directory / name):
             replace_file(directory / name, data)
         for number in numbers:
-            files[number][name] = data.stamp
+            files[number][name] = FileStamp(sum(map(len, data)), digest.hexdigest())
     with resources("write", directory):
         for folder in (POPULATION, RECORDS):
             sync_directory(directory / folder)
@@ -98,23 +100,6 @@ def remove_old_checkpoints(directory: Path, best: int, keep_every: int) -> None:
         if generation != best and generation % keep_every:
             with suppress(OSError):
                 path.unlink()
-
-
-class _Stamped:
-    """The pieces of a file, and its stamp once all of them were read."""
-
-    def __init__(self, data: Sequence[bytes | memoryview]) -> None:
-        self._data, self._bytes, self._digest = data, 0, hashlib.sha256()
-
-    def __iter__(self) -> Iterator[bytes | memoryview]:
-        for piece in self._data:
-            self._digest.update(piece)
-            self._bytes += len(piece)
-            yield piece
-
-    @property
-    def stamp(self) -> FileStamp:
-        return FileStamp(self._bytes, self._digest.hexdigest())
 
 
 def read_state(directory: Path, line: Line) -> dict[str, NDArray[np.generic]]:

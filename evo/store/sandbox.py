@@ -100,7 +100,8 @@ def child(source: str) -> None:
         size = os.fstat(0).st_size
         _end_with_parent()
         _limit(size)
-        facts, weights = unpack(_all_of(0, size), source)
+        with open(0, "rb", closefd=False) as file:
+            facts, weights = unpack(file.read(size), source)
         write_all(1, SIZES.pack(len(facts), weights.nbytes))
         write_all(1, facts)
         write_all(1, weights.data.cast("B"))
@@ -146,14 +147,6 @@ def _limit(size: int) -> None:
         allowed = resource.getrlimit(what)[1]  # by a limit on the parent
         most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
         resource.setrlimit(what, (most, most))
-
-
-def _all_of(descriptor: int, size: int) -> bytes:
-    parts = []
-    while size > 0 and (part := os.read(descriptor, min(size, 1 << 24))):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def _ending(code: int) -> str:

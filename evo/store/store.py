@@ -120,10 +120,9 @@ class Store:
             store = cls(directory, recovered := recover(directory, held.file), held, KEEP_EVERY)
             with resources("write to", directory):
                 clean(directory, recovered)
-            mistakes = store.metrics_mistakes()
             store._durable_totals = store._sum()
-            unread = store._metrics.trim(store.next_generation)
-            store.notices += [*damaged_records(directory, store.lines), *([unread] if unread else mistakes)]
+            damaged, unread = store._metrics.mistakes(()), store._metrics.trim(store.next_generation)
+            store.notices += [*damaged_records(directory, store.lines), *([unread] if unread else damaged)]
             return store
         except BaseException:
             held.release()
