@@ -34,7 +34,7 @@ from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import result_text, train
 from evo.store.champion import Score
 from evo.sweeps.race import SHARES, Journal, mean_of
-from evo.sweeps.search import Search, library
+from evo.sweeps.search import Study, library
 from evo.sweeps.sweeping import Race
 from evo.sweeps.trials import SweepSettings, Trial, axes_of
 
@@ -167,7 +167,7 @@ def settings_of(benchmark: Benchmark, number: int, directory: Path) -> SweepSett
 
 def by_race(benchmark: Benchmark, settings: SweepSettings) -> Found:
     """Return what `evo sweep --search optuna` finds."""
-    search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
+    search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
     race = Race(settings, Journal(settings.directory, {}), benchmark)
     trials, cost = race.searched(search), benchmark.cost()
     result = race.retested(trials)
@@ -178,7 +178,7 @@ def by_race(benchmark: Benchmark, settings: SweepSettings) -> Found:
 def by_optuna(benchmark: Benchmark, settings: SweepSettings, pruner: Callable[[Any], Any]) -> Found:
     """Return what Optuna finds with a pruner of its own, which sees the mean over seeds at the end of each stage."""
     optuna = library()
-    search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
+    search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
     trials: list[tuple[float, Trial]] = []
 
     def objective(one: Any) -> float:

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from evo.comparison.tables import Comparison
     from evo.comparison.training import compare
     from evo.config.experiment import Experiment
+    from evo.environments.problem import Problem
     from evo.errors import EvoError
+    from evo.optimum import Optimum, Search, maximise, minimise
     from evo.planning.estimate import Estimate, plan
     from evo.report.page import write_report
     from evo.run import Row, train
@@ -28,13 +30,18 @@ __all__ = [
     "Estimate",
     "EvoError",
     "Experiment",
+    "Optimum",
     "Policy",
+    "Problem",
     "Row",
     "Run",
     "Score",
+    "Search",
     "SweepResult",
     "compare",
     "make_algorithm",
+    "maximise",
+    "minimise",
     "plan",
     "sweep",
     "train",
@@ -47,13 +54,18 @@ _HOMES = {
     "Estimate": "evo.planning.estimate",
     "EvoError": "evo.errors",
     "Experiment": "evo.config.experiment",
+    "Optimum": "evo.optimum",
     "Policy": "evo.store.policy",
+    "Problem": "evo.environments.problem",
     "Row": "evo.run",
     "Run": "evo.store.run",
+    "Search": "evo.optimum",
     "Score": "evo.store.champion",
     "SweepResult": "evo.sweeps.sweeping",
     "compare": "evo.comparison.training",
     "make_algorithm": "evo.training.beginning",
+    "maximise": "evo.optimum",
+    "minimise": "evo.optimum",
     "plan": "evo.planning.estimate",
     "sweep": "evo.sweeps.sweeping",
     "train": "evo.run",

@@ -119,6 +119,11 @@ class Environment(Protocol):
         return ()
 
     @property
+    def problem(self) -> Any:
+        """The `Problem`, a function of the weights themselves; None: a network plays."""
+        return None
+
+    @property
     def returns_type(self) -> type[np.int64 | np.float64]:
         """The type of returns: int64 thousandths of a compiled game, else float64."""
         return np.float64 if self.game is None else np.int64

@@ -9,9 +9,11 @@ UNKNOWN = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a score with two decimals, from 10,000 on as a whole number."""
+    """Return a score with two decimals, from 10,000 on as a whole number, below 0.005 with three significant digits."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
+    if 0 < abs(value) < 0.005:
+        return f"{value:.3g}"
     return f"{value:z.2f}" if abs(value) < 10_000 else f"{value:,.0f}"
 
 

@@ -214,6 +214,8 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     from evo.rollouts.rollout import kernels_are_kept
 
     environment = environment_of(experiment.environment)
+    if environment.problem is not None:
+        return False
     return not kernels_are_kept(experiment.network(), environment, experiment.transitions_from)
 
 

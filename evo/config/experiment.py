@@ -201,8 +201,7 @@ class Experiment:
 
     def network(self) -> Network:
         """Return the network that the policy describes for this environment and algorithm."""
-        environment = environment_of(self.environment)
-        return Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
+        return Network.of(self.policy, environment_of(self.environment), self.extra_outputs)
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""

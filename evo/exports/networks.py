@@ -25,7 +25,7 @@ def write_network(file: Path, kind: str, run: Run) -> None:
 
     network, weights, environment = run.config.network(), run.champion.weights, environment_of(run.config.environment)
     if kind not in ("npz", "python") and not network.differentiable:
-        raise ConfigurationError(f"--to {kind}: a decision tree has no such form; use --to python or --to npz")
+        raise ConfigurationError(f"--to {kind}: a {network.called} has no such form; use --to npz")
     if kind == "npz":
         import numpy as np
 

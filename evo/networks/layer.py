@@ -7,7 +7,7 @@ from typing import Literal
 
 from evo.errors import did_you_mean
 
-Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "tree", "identity"]
+Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "tree", "identity", "vector"]
 Activation = Literal["", "relu", "tanh"]
 
 NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square, scale, gamma, beta
@@ -113,7 +113,7 @@ class Layer:
     A dense layer is a 1 x 1 convolution of a 1 x 1 image with all inputs as channels. A one-hot layer makes filters /
     channels planes of each, one for every code. A tree is a complete binary decision tree: each of its filters - 1
     nodes compares one input with a threshold, and the output of the leaf that is reached is 1, all others are 0. The
-    identity is for a normalisation or an activation alone.
+    identity is for a normalisation or an activation alone. A vector is no layer but the weights of a problem.
     """
 
     kind: Kind
@@ -157,7 +157,8 @@ class Layer:
     @property
     def size(self) -> int:
         """Return the number of weights, with biases and normalisation."""
-        return self.kernel_size + (self.filters if self.weighted else 0) + 2 * self.nodes + self.norm_size
+        own = self.filters if self.weighted or self.kind == "vector" else 0
+        return self.kernel_size + own + 2 * self.nodes + self.norm_size
 
     @property
     def nodes(self) -> int:
@@ -172,8 +173,8 @@ class Layer:
     @property
     def parts(self) -> tuple[str, ...]:
         """Return the names of the layer's arrays, in the order of the flat vector."""
-        tree = ("inputs", "thresholds") if self.kind == "tree" else ()
-        return (("kernel", "bias") if self.weighted else tree) + (("gamma", "beta") if self.norm else ())
+        own = {"tree": ("inputs", "thresholds"), "vector": ("values",)}.get(self.kind, ())
+        return (("kernel", "bias") if self.weighted else own) + (("gamma", "beta") if self.norm else ())
 
     def part_shape(self, part: str) -> tuple[int, ...]:
         """Return the shape of one of `parts`; that of a kernel is Keras's."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from evo.environment import Environment
 from evo.errors import ConfigurationError
 from evo.networks.layer import SIDE, WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
 from evo.options import Section
@@ -203,6 +204,14 @@ class Network:
         layers.append(_layer(options, LayerSpec("dense", (actions + extra,)), layers, shape))
         return cls(options, tuple(shape), actions, tuple(layers))
 
+    @classmethod
+    def of(cls, options: Options, environment: Environment, extra: int = 0) -> Network:
+        """Return the network for an environment, or the vector of a problem; raises as `build`."""
+        if environment.problem is None:
+            return cls.build(options, environment.shape, environment.actions, extra)
+        vector = Layer("vector", 1, 1, 1, environment.actions, 1, 1, 0, 0, 1, 1, 0)
+        return cls(options.resolved(), environment.shape, environment.actions, (vector,))
+
     @property
     def outputs(self) -> int:
         """Return the number of outputs of all heads."""
@@ -215,12 +224,14 @@ class Network:
 
     @cached_property
     def fresh_scale(self) -> NDArray[np.float32]:
-        """Return what multiplies noise in fresh weights: sqrt(2 / fan-in) for kernels, 0 for biases.  # [P]"""
+        """Return what multiplies noise in fresh weights: sqrt(2 / fan-in) for kernels, 0 for biases, else 1.  # [P]"""
         scale = np.zeros(self.size, np.float32)
         for layer in self.layers:
             scale[layer.offset : layer.offset + layer.kernel_size] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
             scale[layer.offset : layer.offset + layer.nodes] = layer.channels  # of a tree: any input
             scale[layer.offset + layer.nodes : layer.offset + 2 * layer.nodes] = 1
+            if layer.kind == "vector":
+                scale[:] = 1
         return scale
 
     @property
@@ -230,8 +241,13 @@ class Network:
 
     @property
     def differentiable(self) -> bool:
-        """Return whether every layer has a gradient; decision trees have none, and no form in other libraries."""
-        return not any(layer.kind == "tree" for layer in self.layers)
+        """Return whether every layer has a gradient; trees and vectors have none, and no form in other libraries."""
+        return not any(layer.kind in ("tree", "vector") for layer in self.layers)
+
+    @property
+    def called(self) -> str:
+        """Return what it is, in two words at most."""
+        return "vector" if self.layers[0].kind == "vector" else self.options.called
 
     @property
     def multiply_adds(self) -> int:

@@ -80,10 +80,16 @@ def _not_compiled(text: str) -> ConfigurationError | None:
 
 def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationError:
     """Return the mistake that a failed call of an environment's method stands for."""
-    kind, found = type(owner), registry.innermost(error, bool)
+    kind = type(owner)
+    return of_function(kind.__module__, f"{kind.__qualname__}.{hook}", error)
+
+
+def of_function(module: str, name: str, error: BaseException) -> ConfigurationError:
+    """Return the mistake that a failed call of a plug-in's function stands for."""
+    found = registry.innermost(error, bool)
     inside = found and error.__traceback__ and error.__traceback__.tb_next
     where = f" ({found[1]})" if found and inside else ""
-    return _mistake(kind.__module__, f"{kind.__qualname__}.{hook}", f"{exception_text(error)}{where}")
+    return _mistake(module, name, f"{exception_text(error)}{where}")
 
 
 def check_environment(environment: Any, module: str) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
+PROBLEMS = "problems"  # what a plug-in with a fitness function plugs into
 OPERATORS = "operators"  # what a plug-in of functions plugs into, which options name
 PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
 
@@ -100,6 +101,8 @@ def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
         folder = getattr(module, "plugs_into", getattr(make, "plugs_into", None))
         after = _registered()
         registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
+        if folder is None and make is None and _problem_of(module, "") is not None:
+            folder = PROBLEMS
         if folder is None and registers:
             _loaded["", name] = module
         elif wrong := _refused(module, folder, make):
@@ -110,14 +113,14 @@ def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
 
 def _refused(module: ModuleType, folder: Any, make: object) -> str:
     """Return why a plug-in cannot be used; empty: it can be."""
-    if folder == OPERATORS:
+    if folder in (OPERATORS, PROBLEMS):
         return ""
     if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
         return f"name it make, as in `make = Game(...)`, not {named[0]}"
     if folder not in FOLDERS or not callable(make):
         return (
             f"define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
-            f'`plugs_into = "{OPERATORS}"`; or register Gymnasium environments'
+            f'`plugs_into = "{OPERATORS}"`; or a function `fitness`; or register Gymnasium environments'
         )
     options, (base, known_as) = getattr(module, "Options", None), _options_base(folder, make)
     if not (isinstance(options, type) and issubclass(options, base)):
@@ -128,6 +131,26 @@ def _refused(module: ModuleType, folder: Any, make: object) -> str:
     if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
         return f"the name {name} is taken in {folder}"
     return ""
+
+
+def _problem_of(module: ModuleType, name: str) -> Any:
+    """Return the problem of a module by its name, or else its `problem` or its `fitness`; None: there is none."""
+    found = vars(module)
+    return found.get(name) if name else found.get("problem", found.get("fitness"))
+
+
+def problem(name: str, of_it: str = "") -> Any:
+    """Return what a plug-in declares as its problem, or as `of_it`: a `Problem` or a function.
+
+    MissingPluginError: the plug-in is not loaded. ConfigurationError: it has no such thing.
+    """
+    module = _loaded.get((PROBLEMS, name))
+    if module is None:
+        raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: add --plugin {name}")
+    found = _problem_of(module, of_it)
+    if not callable(getattr(found, "fitness", found)):
+        raise ConfigurationError(f"environment.id: {name} has no function {of_it or 'fitness'}")
+    return found
 
 
 def operator(named: str) -> Callable[..., Any]:
@@ -285,14 +308,19 @@ def _taken(options: Any, base: Any) -> str:
     return ""
 
 
+def _importable() -> list[tuple[str, ModuleType]]:
+    """Return the plug-ins that other processes can import, with what they plug into."""
+    return [(folder, module) for (folder, _), module in _loaded.items() if module.__spec__ is not None]
+
+
 def loaded() -> tuple[str, ...]:
     """Return the names of the plug-ins that are loaded, for processes that need the same."""
-    return tuple(dict.fromkeys(module.__name__ for module in _loaded.values()))
+    return tuple(dict.fromkeys(module.__name__ for _, module in _importable()))
 
 
 def with_results() -> tuple[str, ...]:
     """Return the names of loaded plug-ins that results depend on: neither backends nor games, which have hashes."""
-    ones = [module for (folder, _), module in _loaded.items() if folder != "evaluators"]
+    ones = [module for folder, module in _importable() if folder != "evaluators"]
     return tuple(dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None))))
 
 

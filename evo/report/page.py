@@ -138,7 +138,7 @@ class Page:
         """Return the champion in words, where it is a decision tree."""
         from evo.exports.decision_tree import python_of
 
-        if run.champion_file is None or run.config.policy.called != "decision tree":
+        if run.champion_file is None or run.config.network().called != "decision tree":
             return Markup("")
         network, environment = run.config.network(), run.environment
         names = environment.observation_names, environment.action_names

@@ -65,7 +65,8 @@ def trained(run: Run) -> str:
     """Say what was trained, and for how long."""
     experiment, done = run.config, run.store.next_generation
     method = method_named(experiment.algorithm)
-    network = NETWORKS.get(experiment.policy.called, f"a {experiment.policy.called}")
+    called = experiment.network().called
+    network = NETWORKS.get(called, f"a {called}")
     size = f"{network} of {experiment.network().size:,} weights"
     what = f"{method} trained {size} on {experiment.environment.title()}"
     if not done:

@@ -18,6 +18,8 @@ from evo.workers.options import LearnerDevices, WorkersOptions
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
+    from evo.environment import Environment
+    from evo.rollouts.problem_calls import ProblemCalls
     from evo.rollouts.rollout import Kernel, Rollout
 
 
@@ -57,7 +59,9 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
     seen = set[str]()
     for rollout in rollouts:
-        if rollout.environment.game is None:
+        if rollout.environment.problem is not None:
+            seen.add(rollout.seed_check())
+        elif rollout.environment.game is None:
             seen.add(found := seed_check(rollout.environment))
             rollout.renewed = found == "renewed"
     if "renewed" in seen:
@@ -81,13 +85,15 @@ def prepare(spec: RunSpec) -> None:
             _warm_up(rollout, spec.transitions_from)
 
 
-def _warm_up(rollout: Rollout, transitions_from: str) -> None:
+def _warm_up(rollout: Any, transitions_from: str) -> None:
     game = rollout.environment.game
     parents = np.zeros((1, rollout.network.size), np.float32)
     source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
     seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
     drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
     rollout.play(Task(source, Episodes(seeds)), parents)
+    if rollout.environment.problem is not None:
+        return
     if game is None:
         rollout.kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
     elif transitions_from == "segments":
@@ -102,13 +108,17 @@ def worst(spec: RunSpec, task: Task) -> Result:
     return worst_result(task, registry.environment_of(spec.environment))
 
 
-def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Rollout]:
+def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:
     """Return a rollout for each environment of training, and last that of validation and test."""
+    from evo.rollouts.problem_calls import ProblemCalls
     from evo.rollouts.rollout import Rollout
 
     registry.load(spec.plugins)
-    environments = map(registry.environment_of, (*spec.environment.in_training(), spec.environment))
-    return [
-        Rollout(Network.build(spec.policy, one.shape, one.actions, spec.extra_outputs), one, kernel)
-        for one in environments
-    ]
+
+    def rollout(environment: Environment) -> Rollout | ProblemCalls:
+        network = Network.of(spec.policy, environment, spec.extra_outputs)
+        if environment.problem is not None:
+            return ProblemCalls(network, environment)
+        return Rollout(network, environment, kernel)
+
+    return [rollout(registry.environment_of(one)) for one in (*spec.environment.in_training(), spec.environment)]

@@ -23,7 +23,7 @@ def library() -> Any:
     return extra("optuna", "--search")
 
 
-class Search:
+class Study:
     """A study of the sweep's directory."""
 
     def __init__(self, directory: Path, axes: Sequence[Axis], seed: int, trials: int) -> None:

@@ -19,7 +19,7 @@ from evo.files.lock import held
 from evo.plugins import registry
 from evo.store.run_directory import file_instead
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
-from evo.sweeps.search import Search, library
+from evo.sweeps.search import Study, library
 from evo.sweeps.trials import MOST_TRIALS, SweepSettings, Trial, axes_of, budget_of, different, grid
 
 Scores = dict[str, tuple[float, ...]]
@@ -154,7 +154,7 @@ def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None
         else:
             race.journal.write()
             axes = axes_of(planned.over)
-            trials = race.searched(Search(settings.directory, axes, settings.seeds[0], planned.chosen))
+            trials = race.searched(Study(settings.directory, axes, settings.seeds[0], planned.chosen))
         return race.retested(trials)
 
 
@@ -186,7 +186,7 @@ class Race:
                 raise ResourceError(f"no trial can be trained; {standings[0].name} {standings[0].stopped}")
         return [TrialResult(trial, tuple(stages[trial.name])) for trial in trials]
 
-    def searched(self, search: Search) -> list[TrialResult]:
+    def searched(self, search: Study) -> list[TrialResult]:
         """Train one trial after the other, each against the best before it; ResourceError: none can be trained."""
         found = dict[str, TrialResult]()
         for tried in search.tried():

@@ -49,6 +49,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
     curriculum = curriculum_of(experiment.environment, environment)
     environment = curriculum.environment(0)
+    first = None if environment.problem is None else environment.problem.first
     setup = Setup(
         seed=experiment.run.seed,
         network=experiment.network(),
@@ -58,7 +59,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         learner=experiment.learner.with_default_threads(min(hardware.cores(), experiment.workers.processes))
         if experiment.learns
         else None,
-        start=None if start is None else start.weights,
+        start=first if start is None else start.weights,
         curriculum=curriculum if curriculum.training else None,
     )
     module = find("algorithms", experiment.algorithm)

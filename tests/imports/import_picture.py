@@ -22,8 +22,8 @@ LAYERS = (
     "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
     "rollouts", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify",
-    "comparison", "diagnosis", "exports", "sweeps", "report", "run", "planning", "testing", "cli", "__main__",
-    "__init__",
+    "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning", "testing", "cli",
+    "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

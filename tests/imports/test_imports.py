@@ -107,7 +107,7 @@ def test_algorithms_do_not_inherit_from_one_another() -> None:
 def test_nothing_imports_the_run_but_the_commands() -> None:
     importers = {line.split()[0] for line in offenders("evo", "evo.run", "evo.cli.main")}
     assert {name for name in importers if not name.startswith("evo.cli.")} <= {
-        *("evo", "evo.__main__", "evo.run", "evo.planning.probe", "evo.testing.runs")
+        *("evo", "evo.__main__", "evo.run", "evo.optimum", "evo.planning.probe", "evo.testing.runs")
     }
 
 

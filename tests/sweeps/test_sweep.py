@@ -26,7 +26,7 @@ from evo.files.lines import with_checksum
 from evo.store.champion import Score
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing
-from evo.sweeps.search import Search
+from evo.sweeps.search import Study
 from evo.sweeps.sweeping import PlannedSweep, Race, winner
 from evo.sweeps.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
 from tests.helpers.calling import ROOT, SMALL, called
@@ -169,7 +169,7 @@ def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: SweepSe
         def tell(self, stages: Sequence[Standing]) -> None:
             pass
 
-    runs = Race(settings, Journal(settings.directory, {}), trainer).searched(cast("Search", Listed()))
+    runs = Race(settings, Journal(settings.directory, {}), trainer).searched(cast("Study", Listed()))
     assert [len(run.stages) for run in runs] == [3, 3, 3, 1, 3, 1]
     assert runs[3].stages[-1].stopped == "place 4 of 4, and 3 go on"
     assert runs[5].stages[-1].stopped == "place 4 of 6, and 3 go on"

@@ -184,7 +184,7 @@ def headline(experiment: Experiment) -> str:
     """Return what will be done, in two lines that fit into 80 columns."""
     return (
         f"{experiment.algorithm} on {experiment.environment.title()}\n"
-        f"{experiment.policy.called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{experiment.network().called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
         f"{counted(experiment.generations, 'generation')}"
     )
 

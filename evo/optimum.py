@@ -1,0 +1,259 @@
+"""Search for the vector of the highest or lowest fitness of any function, by any evolutionary algorithm."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf, isfinite, log
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
+from evo.environments.problem import PREFIX, Fitness, Problem
+from evo.errors import ConfigurationError
+from evo.files.layout import CHAMPION
+from evo.networks.candidates import Rebuilder
+from evo.plugins import registry
+from evo.records import Result
+from evo.run import train
+from evo.setup import Setup
+from evo.store.champion import encode_champion
+from evo.store.run import Run
+from evo.training.generation import AskTell
+
+if TYPE_CHECKING:
+    from evo.run import Row
+
+HERE = "functions_of_this_process"  # the module that stands for functions of no module that workers could import
+EPISODES, TESTS = 4, 100  # calls for a candidate, and for the best vector, of a function that takes a seed
+DISTRIBUTIONS = ("sep_cma_es", "cma_es", "snes")  # whose usual population is 4 + 3 ln P (Hansen, 2016, table 1)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best vector of a search."""
+
+    x: NDArray[np.float32]  # [P]
+    fitness: float  # of the function; a mean over fresh seeds, where it takes one
+    run: Run
+    calls: int  # of the function
+
+
+def maximise(
+    fitness: Fitness | Problem,
+    start: ArrayLike | int | None = None,
+    *,
+    lower: float = -inf,
+    upper: float = inf,
+    **search: Any,
+) -> Optimum:
+    """Return the vector of the highest fitness that a search finds.
+
+    `fitness(weights, seed)` or `fitness(weights)` gets float32 [P] and returns a number; `start` is the first vector,
+    or P for zeros. Every weight is between `lower` and `upper`. The search has `algorithm` ("sep_cma_es"),
+    `generations` (200), `seed` (1), `workers` (1), `run_dir`, `progress`, which gets the `Row` of every generation, and
+    sections of an experiment, as in `sep_cma_es={"sigma": 0.3}`. A directory that holds this search is resumed; None:
+    the next free one in runs/. Several workers import the function, or the `Problem`, from its module.
+    ConfigurationError: an option is wrong, the function fails, or workers cannot find it.
+    """
+    return _search(_declared(fitness, start, False, lower, upper), **search)
+
+
+def minimise(
+    fitness: Fitness | Problem,
+    start: ArrayLike | int | None = None,
+    *,
+    lower: float = -inf,
+    upper: float = inf,
+    **search: Any,
+) -> Optimum:
+    """Return the vector of the lowest fitness that a search finds; arguments and errors as of `maximise`."""
+    return _search(_declared(fitness, start, True, lower, upper), **search)
+
+
+class Search:
+    """A search whose fitness is computed elsewhere: `ask` for vectors, `tell` their fitness.
+
+    `start` is the first vector [P], or P for zeros; `options` are those of the algorithm's section. Fitness is
+    maximised, unless `minimise` is set. ConfigurationError: the algorithm is none of evolution, or an option is wrong.
+    """
+
+    def __init__(
+        self,
+        start: ArrayLike | int,
+        algorithm: str = "sep_cma_es",
+        *,
+        seed: int = 1,
+        minimise: bool = False,
+        **options: object,
+    ) -> None:
+        problem = Problem(_elsewhere, start, minimise)
+        experiment = _experiment(problem, algorithm, 1, seed, 1, {algorithm: {**options, "episodes": 1}})
+        network, environment = experiment.network(), environment_of(experiment.environment)
+        setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
+        self._loop = AskTell(registry.find("algorithms", algorithm).make(experiment.options, setup))
+        self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
+        self._sign, self._asked = -1.0 if minimise else 1.0, np.empty((0, network.size), np.float32)
+        self.best, self.fitness = problem.first, -self._sign * inf  # the best vector [P] so far, and its fitness
+
+    @property
+    def generation(self) -> int:
+        """The number of generations that have ended."""
+        return self._loop.generation
+
+    def ask(self) -> NDArray[np.float32]:
+        """Return the vectors whose fitness the search waits for; the same until they are told.  # [N, P]"""
+        request = self._loop.ask()
+        if request.weights is not None:
+            self._parents = request.weights
+        self._asked = np.concatenate([self._rebuilder.all(self._parents, task.weights) for task in request.tasks])
+        return self._asked
+
+    def tell(self, fitness: ArrayLike) -> None:
+        """Take the fitness of what was asked for; what is not finite ranks worst.  # [N]"""
+        values = np.asarray(fitness, np.float64)
+        if values.shape != (len(self._asked),):
+            raise ConfigurationError(f"fitness: {values.shape}, where {len(self._asked)} vectors were asked for")
+        signed = self._sign * values
+        finite = np.isfinite(signed)
+        first, results = 0, []
+        for task in self._loop.ask().tasks:
+            part = slice(first, first + len(task.weights))
+            returns = np.where(finite[part], signed[part], -inf)[:, np.newaxis]
+            lengths, metrics = np.ones((len(returns), 1), np.int32), np.zeros((len(returns), 1, 0), np.int32)
+            results.append(Result(returns, lengths, metrics, finite[part], len(returns), len(returns)))
+            first = part.stop
+        if finite.any() and signed[finite].max() > self._sign * self.fitness:
+            place = int(np.argmax(np.where(finite, signed, -inf)))
+            self.best, self.fitness = self._asked[place].copy(), float(values[place])
+        self._loop.tell(results)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return all that is needed to go on, between `tell` and `ask`, as arrays by name."""
+        algorithm, own = self._loop.algorithm, dict[str, NDArray[Any]]()
+        for kind, arrays in (("state", algorithm.state()), ("record", algorithm.record())):
+            own |= {f"{kind}.{name}": np.array(array) for name, array in arrays.items()}
+        return {**own, "generation": np.array(self.generation), "best": self.best, "fitness": np.array(self.fitness)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned, of a search with the same arguments."""
+
+        def part(prefix: str) -> dict[str, NDArray[Any]]:
+            return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
+        generation = int(state["generation"])
+        if generation:
+            self._loop.algorithm.restore(part("state."), [part("record.")])
+        self._loop.generation = generation
+        self.best, self.fitness = np.array(state["best"], np.float32), float(state["fitness"])
+
+
+def _elsewhere(weights: NDArray[np.float32]) -> float:
+    raise ConfigurationError("this fitness is told, not computed")
+
+
+def _declared(
+    fitness: Fitness | Problem, start: ArrayLike | int | None, minimises: bool, lower: float, upper: float
+) -> Problem:
+    if isinstance(fitness, Problem):
+        if start is not None or minimises != fitness.minimise:
+            raise ConfigurationError("a Problem says itself where it starts, and whether less is better")
+        return fitness
+    if start is None:
+        raise ConfigurationError("start: give the first vector, or how many numbers it has")
+    return Problem(fitness, start, minimises, lower, upper)
+
+
+def _search(
+    problem: Problem,
+    algorithm: str = "sep_cma_es",
+    generations: int = 200,
+    seed: int = 1,
+    workers: int = 1,
+    run_dir: str | Path | None = None,
+    progress: Callable[[Row], object] | None = None,
+    **sections: Mapping[str, object],
+) -> Optimum:
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
+        for row in train(experiment, run_dir):
+            if progress is not None:
+                progress(row)
+    found = Run(row.run_dir)
+    test = found.test
+    assert test is not None
+    x = problem.inside(found.champion.weights)
+    return Optimum(x, -test.mean if problem.minimise else test.mean, found, found.store.spent.frames)
+
+
+def _experiment(
+    problem: Problem,
+    algorithm: str,
+    generations: int,
+    seed: int,
+    workers: int,
+    sections: Mapping[str, Mapping[str, object]],
+    folder: Path | None = None,
+) -> Experiment:
+    """Return the experiment of a search; a start that no module declares is written into a folder."""
+    size = problem.first.size
+    module, name, declared = _home(problem, workers)
+    environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
+    if not declared:
+        environment |= {"size": size, "minimise": problem.minimise}
+        bounds = {key: float(getattr(problem, key)) for key in ("lower", "upper")}
+        environment |= {key: value for key, value in bounds.items() if isfinite(value)}
+    episodes, tests = (EPISODES, TESTS) if problem.seeded else (1, 1)
+    own: dict[str, object] = {}
+    if algorithm in DISTRIBUTIONS:
+        own = {"population": 4 + int(3 * log(size)), "episodes": episodes}
+    usual: dict[str, dict[str, object]] = {
+        "run": {"algorithm": algorithm, "generations": generations, "seed": seed},
+        "environment": environment,
+        algorithm: own,
+        "validation": {"episodes": tests, "finalists": 1},
+        "test": {"episodes": tests},
+        "workers": {"backend": "serial"} if workers == 1 else {"count": workers},
+    }
+    if folder is not None and not declared and problem.first.any():
+        usual["run"]["init_from"] = str(_start_file(folder, problem.first))
+    merged: dict[str, Any] = {key: {**usual.get(key, {}), **sections.get(key, {})} for key in {**usual, **sections}}
+    return Experiment.build(**merged)
+
+
+def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
+    """Return the module and the name where players find a problem, and whether it is declared there with its start."""
+    home = problem.fitness.__module__
+    named = vars(sys.modules[home]) if home != "__main__" and home in sys.modules else {}
+    for wanted in (problem, problem.fitness):
+        for name in (name for name, value in named.items() if value is wanted):
+            with suppress(ConfigurationError):
+                registry.load([home])
+                registry.problem(home.rpartition(".")[2], name)
+                return home.rpartition(".")[2], name, wanted is problem
+    if workers > 1:
+        raise ConfigurationError(
+            f"workers: other processes cannot import {problem.fitness.__qualname__} of {problem.fitness.__module__}; "
+            "write it as `fitness` into a module, or leave workers out"
+        )
+    name = problem.fitness.__name__ if problem.fitness.__name__.isidentifier() else "fitness"
+    here = sys.modules.setdefault(HERE, ModuleType(HERE))
+    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem.fitness})
+    registry.load([HERE])
+    return HERE, name, False
+
+
+def _start_file(folder: Path, start: NDArray[np.float32]) -> Path:
+    """Write a vector as a champion that a run can start from; return its path."""
+    data, _ = encode_champion(start, [("0_vector_values", start.shape)], {})
+    path = folder / CHAMPION
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,55 @@
+"""Calls of a fitness function where others play episodes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo import clock
+from evo.networks.candidates import Rebuilder
+from evo.records import Episodes, Result, Task, empty_result, worst_of
+
+if TYPE_CHECKING:
+    from evo.environment import Environment
+    from evo.networks.network import Network
+
+PROBED = 7  # the seed of the two calls that must agree
+
+
+class ProblemCalls:
+    """Calls the function of a problem with each candidate of a task, once a seed; an exact one once a candidate."""
+
+    fingerprint, device = "", ""
+
+    def __init__(self, network: Network, environment: Environment) -> None:
+        self.network, self.environment, self.size, self.kernel = network, environment, network.size, self
+        self._problem, self._rebuilder = environment.problem, Rebuilder(network)
+
+    def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
+        """Return the fitness of each candidate as returns; `frames` are calls.  # parents [S, P]"""
+        assert isinstance(task.play, Episodes)
+        seeds, candidates = task.play.seeds, len(task.weights)
+        arrays = empty_result(candidates, len(seeds), 0, np.float64)
+        weights, calls = np.empty(self.size, np.float32), 0
+        for k in range(candidates):
+            clock.progress.made()
+            self._rebuilder.rebuild(parents, task.weights, k, weights)
+            if not np.isfinite(weights).all():
+                continue
+            called = [int(seed) for seed in (seeds if self._problem.seeded else seeds[:1])]
+            values = np.array([self._problem.value(weights, seed) for seed in called])
+            calls += len(called)
+            arrays["finite"][k] = np.isfinite(values).all()
+            if arrays["finite"][k]:
+                arrays["returns"][k], arrays["lengths"][k] = values, 1
+            else:
+                arrays["returns"][k] = worst_of(values)
+        return Result(**arrays, frames=calls, lane_slots=calls)
+
+    def seed_check(self) -> str:
+        """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
+        one, other = (self._problem.value(self._problem.first, PROBED) for _ in range(2))
+        return "" if one == other or math.isnan(one) else "ignored"

@@ -1,0 +1,41 @@
+"""The examples of docs/fitness.md run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import evo
+from evo.plugins import registry
+from tests.helpers.calling import summary_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "fitness.md").read_text()
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first, module, third = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (experiment,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(first + third, names)
+    best, search = names["best"], names["search"]
+    assert isinstance(best, evo.Optimum)
+    assert isinstance(search, evo.Search)
+    assert best.fitness < 12
+    assert search.fitness < 45
+
+    (tmp_path / "my_arm.py").write_text(module)
+    (tmp_path / "my_arm.toml").write_text(experiment)
+    few = ("--set", "run.generations=3", "--set", "cma_es.population=4")
+    one = summary_of(tmp_path, "my_arm.toml", *few, "--plugin", "my_arm", "--backend", "serial", "--run-dir", "one")
+    two = summary_of(tmp_path, "my_arm.toml", *few, "--plugin", "my_arm", "--workers", 2, "--run-dir", "two")
+    assert one["state_hash"] == two["state_hash"]
+    my_arm = sys.modules["my_arm"]
+    found = evo.maximise(my_arm.problem, workers=2, generations=2, algorithm="cma_es", run_dir=tmp_path / "three")
+    assert found.x.shape == (12,)
+    registry._loaded.pop((registry.PROBLEMS, "my_arm"))
+    sys.modules.pop("my_arm")
