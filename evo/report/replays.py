@@ -166,21 +166,20 @@ def _boards(boards: Sequence[Board]) -> dict[str, Any]:
 
     int16 [T, 4], after the cells of the first body, its tail first.
     """
-    positions = [board.position for board in boards]
-    size = positions[0].size
+    size = boards[0].size
 
     def place(cell: tuple[int, int] | None) -> int:
         return -1 if cell is None else cell[0] * size + cell[1]
 
-    start = [place(cell) for cell in reversed(positions[0].body)]
-    steps = [(place(one.body[0]), place(one.fruit), len(one.body), one.heading) for one in positions]
+    start = [place(cell) for cell in reversed(boards[0].body)]
+    steps = [(place(one.body[0]), place(one.fruit), len(one.body), one.heading) for one in boards]
     return {
         "kind": "board",
         "size": size,
         "frames": len(steps),
         "start": start,
         "data": _text(np.array(steps, "<i2").tobytes()),
-        "captions": _text("\n".join(f"score {one.score}{'  over' if one.over else ''}" for one in positions).encode()),
+        "captions": _text("\n".join(f"score {one.score}{'  over' if one.over else ''}" for one in boards).encode()),
         "every": 1,
     }
 

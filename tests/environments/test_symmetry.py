@@ -9,8 +9,8 @@ import pytest
 
 from evo.games.catalogue import snake
 from evo.games.symmetry import Symmetry
-from snake.batch import load
 from snake.rules import Game
+from tests.snake.boards import load
 
 VIEWS = [
     ("ego", "relative", 2),

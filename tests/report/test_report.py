@@ -18,7 +18,7 @@ import evo
 from evo.diagnosis.examination import diagnosis
 from evo.errors import ConfigurationError, DataError
 from evo.files.lines import sealed, without_checksum
-from evo.games.catalogue.snake.pictures import Board, position
+from evo.games.catalogue.snake.pictures import board
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
 from evo.plugins import registry
@@ -176,15 +176,14 @@ def test_the_replays_are_the_episode_as_it_was_played(run: Path) -> None:
 
 def test_a_board_is_packed_without_loss(run: Path) -> None:
     game = Game(size=6, seed=3, starvation=100, start_length=3)
-    boards = [Board(position(game))]
+    boards = [board(game)]
     while not game.over:
         game.step(greedy_player(game))
-        boards.append(Board(position(game)))
+        boards.append(board(game))
     found = bodies(replays.packed(boards))
-    assert [body for body, _ in found] == [[6 * r + c for r, c in board.position.body] for board in boards]
+    assert [body for body, _ in found] == [[6 * r + c for r, c in one.body] for one in boards]
     assert [fruit for _, fruit in found] == [
-        -1 if board.position.fruit is None else 6 * board.position.fruit[0] + board.position.fruit[1]
-        for board in boards
+        -1 if one.fruit is None else 6 * one.fruit[0] + one.fruit[1] for one in boards
     ]
 
 

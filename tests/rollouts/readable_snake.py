@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from evo.games.game import GameEnvironment
-from snake import batch
+from tests.snake.boards import load
 from tests.snake.reference import Reference
 
 
@@ -31,7 +31,7 @@ class ReadableSnake(gymnasium.Env):
         return self.image[0].copy(), reward, terminated, truncated, self._info()
 
     def _observation(self) -> np.ndarray:
-        batch.load(self.compiled, self.board, 0, self.game.state())
+        load(self.compiled, self.board, 0, self.game.state())
         self.compiled.observe(self.compiled.snapshots(self.board), self.image)
         return self.image[0].copy()
 

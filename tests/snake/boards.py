@@ -10,9 +10,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.games import contract
+from evo.games.catalogue.snake.position import description
+from evo.games.contract import CompiledGame, Playing
 from evo.games.game import environment_with
-from snake import batch
-from snake.rules import Cell
+from evo.games.plain import Numbers
+from evo.records import GOES_ON
+from snake.rules import Cell, Game
 
 MODULE = "evo.games.catalogue.snake"
 DEFAULTS = {"actions": "absolute", "starvation": 0, "observation": "planes"}
@@ -53,15 +56,35 @@ def _load(state, rules, b, row):
     return contract.load(state, rules, b, row)
 
 
+SEEN = ("observation", "window", "mask")  # options that are no rules
+
+
+def options_of(game: CompiledGame) -> Numbers:
+    """Return a game's options as numbers."""
+    return Numbers(**{name: game.rules[name].item() for name in game.rules.dtype.names})
+
+
+def load(game: CompiledGame, boards: Playing, b: int, state: Mapping[str, Any]) -> None:
+    """Set board b to a state of `snake.rules.Game`; ValueError where it is illegal or of other rules."""
+    position = Game(**state)
+    mine, theirs = vars(options_of(game)), vars(position.options)
+    if differing := {name for name in mine if name not in SEEN and mine[name] != theirs[name]}:
+        raise ValueError(f"the state has other rules than the boards: {', '.join(sorted(differing))}")
+    if position.forced:
+        raise ValueError("the boards take no forced fruits")
+    for array, one in zip((*boards.state, *boards.clock), (*position.board, *position.clock), strict=True):
+        array[b] = one[0]
+
+
 class Boards:
     """`count` boards with these options; actions are absolute unless they are given."""
 
-    def __init__(self, count: int = 1, forced: int = 0, **options: Any) -> None:
+    def __init__(self, count: int = 1, **options: Any) -> None:
         self.environment = environment_with(MODULE, {**DEFAULTS, **options})
         self.game, self.options = self.environment.game, self.environment.options
-        self.playing = batch.make_boards(self.game, count, forced)
+        self.playing = self.game.make_state(count)
         self.state, self.clock = self.playing.state, self.playing.clock
-        self.row_size = self.game.row_size + 2 * forced
+        self.row_size = self.game.row_size
 
     def begin(self, b: int, seed: int) -> None:
         _begin(self.playing, self.game.rules, b, np.uint64(seed))
@@ -83,14 +106,17 @@ class Boards:
 
     def position(self, b: int) -> tuple[list[Cell], Cell | None]:
         """Return the body, head first, and the fruit; also after the end of an episode."""
-        shown = batch.description(batch.options_of(self.game), self.state, self.clock, b)
+        shown = description(options_of(self.game), self.state, self.clock, b)
         return shown["body"], shown["fruit"]
 
     def dump(self, b: int) -> dict[str, Any]:
-        return batch.dump(self.game, self.playing, b)
+        """Return what `Game.state` returns of the same position; RuntimeError after the end of the episode."""
+        if self.state.over[b] != GOES_ON:
+            raise RuntimeError("the episode is over: it has no state to go on from")
+        return description(options_of(self.game), self.state, self.clock, b)
 
     def load(self, b: int, state: Mapping[str, Any]) -> None:
-        batch.load(self.game, self.playing, b, state)
+        load(self.game, self.playing, b, state)
 
     def snapshots(self, index: Sequence[int]) -> NDArray[np.uint8]:
         rows = np.empty((len(index), self.row_size), np.uint8)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.games.catalogue.snake.players import hamiltonian_player
-from evo.games.contract import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw as compiled_draw
+from evo.records import GOES_ON, TERMINATED, TRUNCATED
 from snake.rules import DEFAULT_REWARDS, Game
 from tests.helpers.sampling import sampled
 from tests.snake.boards import Boards
@@ -188,26 +188,19 @@ def test_a_snapshot_of_a_ten_by_ten_board_is_small_and_a_board_too() -> None:
 
 def test_forced_fruits_come_first_and_use_no_draw() -> None:
     start = Game(size=6, body=[(0, 0)], fruits=[(0, 1), (0, 2), (0, 3)], seed=5)
-    game, boards = Reference(**start.state()), Boards(2, forced=2, size=6)
-    boards.load(1, start.state())
-    boards.restore([0], boards.snapshots([1]))
+    game = Reference(**start.state())
     for action in (1, 1, 1, 2, 2):
-        assert boards.dump(0) == game.state() == start.state()
-        step_both(Game(**game.state()), boards, 1, action)
-        step_both(game, boards, 0, action)
-        start.step(action)
+        assert game.state() == start.state() == Game(**start.state()).state()
+        assert game.step(action) == start.step(action)
     assert game.score == 3
     blocked = Game(size=6, body=[(0, 0)], fruit=(0, 1), fruits=[(0, 0), (0, 1)])
-    boards.load(1, blocked.state())
-    with pytest.raises(ValueError, match="forced fruit"):
-        boards.step(1, 1)
     with pytest.raises(ValueError, match=r"a forced fruit at \(0, 0\) is on the body"):
         blocked.step(1)
 
 
 def test_what_does_not_fit_the_boards_is_refused() -> None:
     boards = Boards(size=6)
-    with pytest.raises(ValueError, match="made for 0"):
+    with pytest.raises(ValueError, match="no forced fruits"):
         boards.load(0, Game(size=6, fruits=[(0, 1), (0, 2)], body=[(3, 3)]).state())
     with pytest.raises(ValueError, match="the state has other rules than the boards: tail"):
         boards.load(0, Game(size=6, tail="fatal").state())

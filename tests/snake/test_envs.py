@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snake
-from evo.games.catalogue.snake.pictures import Board, Position
 from evo.games.envs import GameEnv, GameVectorEnv
 from evo.randomness.philox_compiled import episode_seed as compiled_episode_seed
 from snake import SnakeEnv, SnakeVectorEnv
@@ -35,11 +34,6 @@ def vector(mode: AutoresetMode, **options: Any) -> GameVectorEnv:
     envs = gymnasium.make_vec("evo/Snake-v0", num_envs=7, autoreset_mode=mode, **options)
     assert isinstance(envs, GameVectorEnv)
     return envs
-
-
-def position(shown: Any) -> Position:
-    assert isinstance(shown, Board)
-    return shown.position
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
@@ -60,7 +54,7 @@ def test_a_seed_is_the_episode_of_that_seed(actions: str) -> None:
         game = Game(size=5, actions=actions, starvation=15, tail="fatal", start_length=2, seed=seed)
         step = 0
         while True:
-            assert position(env.shown())[:3] == (5, game.body, game.fruit)
+            assert env.shown()[:3] == (5, game.body, game.fruit)
             assert observation[(*game.body[0], 0)] == 1
             assert observation.sum(axis=(0, 1))[:2].tolist() == [1, len(game.body) - 1]
             assert info["score"] == game.score
@@ -81,13 +75,13 @@ def test_resets_without_a_seed_follow_from_the_last_seed() -> None:
     for number in range(4):
         first.reset(seed=11 if number == 0 else None)
         game = Game(size=6, seed=episode_seed(11, number))
-        assert position(first.shown())[:3] == (6, game.body, game.fruit)
+        assert first.shown()[:3] == (6, game.body, game.fruit)
         openings.append((tuple(game.body), game.fruit))
     assert len(set(openings)) == 4
     second.reset(seed=11)
     second.step(np.int64(1))
     second.reset()
-    assert (tuple(position(second.shown()).body), position(second.shown()).fruit) == openings[1]
+    assert (tuple(second.shown().body), second.shown().fruit) == openings[1]
 
 
 @pytest.mark.long
@@ -96,7 +90,7 @@ def test_a_first_reset_without_a_seed_differs_from_run_to_run() -> None:
     for _ in range(6):
         env = make(size=20)
         env.reset()
-        openings.add((tuple(position(env.shown()).body), position(env.shown()).fruit))
+        openings.add((tuple(env.shown().body), env.shown().fruit))
     assert len(openings) > 1
 
 
@@ -148,11 +142,11 @@ def test_a_seed_seeds_every_environment_by_its_place() -> None:
     envs.reset(seed=100)
     for b in range(7):
         game = Game(size=6, seed=100 + b)
-        assert position(envs.shown()[b])[:3] == (6, game.body, game.fruit)
+        assert envs.shown()[b][:3] == (6, game.body, game.fruit)
     envs.reset(seed=[None, 5, None, None, None, None, None])
     for b in range(7):
         game = Game(size=6, seed=5 if b == 1 else episode_seed(100 + b, 1))
-        assert position(envs.shown()[b])[:3] == (6, game.body, game.fruit)
+        assert envs.shown()[b][:3] == (6, game.body, game.fruit)
 
 
 def test_what_was_handed_out_stays_unless_copies_are_declined() -> None:

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
 from evo.errors import ConfigurationError
-from evo.games.catalogue.snake.pictures import BORDER, FRUIT, HEAD, Position, position, rgb, text
+from evo.games.catalogue.snake.pictures import BORDER, FRUIT, HEAD, Board, board
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import save_film
 from snake.rules import Game
 
-SHOWN = Position(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)
+SHOWN = Board(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)
 
 
 def test_plain_text_shows_head_body_tail_and_fruit() -> None:
-    assert text(SHOWN, colour=False).splitlines() == [
+    assert SHOWN.text(colour=False).splitlines() == [
         "╭──────────╮",
         "│          │",
         "│  < o     │",
@@ -37,7 +37,7 @@ def test_plain_text_shows_head_body_tail_and_fruit() -> None:
 
 
 def test_plain_text_has_no_escape_and_coloured_text_the_same_width() -> None:
-    plain, coloured = text(SHOWN, colour=False), text(SHOWN)
+    plain, coloured = SHOWN.text(colour=False), SHOWN.text()
     assert "\x1b" not in plain
     bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     assert [len(line) for line in bare.splitlines()] == [len(line) for line in plain.splitlines()]
@@ -47,22 +47,22 @@ def test_plain_text_has_no_escape_and_coloured_text_the_same_width() -> None:
 
 def test_the_head_of_a_snake_of_one_cell_shows_where_it_looks() -> None:
     for heading, sign in enumerate("^>v<"):
-        assert sign in text(Position(4, [(2, 2)], (0, 0), heading, 0), colour=False)
+        assert sign in Board(4, [(2, 2)], (0, 0), heading, 0).text(colour=False)
 
 
 def test_a_finished_game_says_so_and_a_full_board_has_no_fruit() -> None:
     game = Game(size=4, body=[(0, 0)], fruit=(3, 3))
     game.step(0)
-    assert text(position(game), colour=False).endswith("over")
+    assert board(game).text(colour=False).endswith("over")
     way = [(row, column if row % 2 == 0 else 3 - column) for row in range(4) for column in range(4)]
-    full = position(Game(size=4, body=way))
-    assert "*" not in text(full, colour=False)
-    assert rgb(full).shape == (120, 120, 3)
+    full = board(Game(size=4, body=way))
+    assert "*" not in full.text(colour=False)
+    assert full.rgb(24).shape == (120, 120, 3)
 
 
 @pytest.mark.parametrize("cell", [4, 16, 40])
 def test_a_frame_has_its_colours_where_they_belong(cell: int) -> None:
-    frame = rgb(SHOWN, cell)
+    frame = SHOWN.rgb(cell)
     side = 5 * cell + 2 * (cell // 2)
     assert (frame.shape, frame.dtype) == ((side, side, 3), np.uint8)
     assert tuple(frame[0, 0]) == BORDER
@@ -77,26 +77,26 @@ def test_a_frame_has_its_colours_where_they_belong(cell: int) -> None:
 
 def test_a_frame_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="fewer than 4"):
-        rgb(SHOWN, 3)
+        SHOWN.rgb(3)
 
 
 def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
     game = Game(size=5, seed=3, starvation=50)
-    shown = [position(game)]
+    shown = [board(game)]
     while not game.over and len(shown) < 12:
         game.step(greedy_player(game))
-        shown.append(position(game))
-    save_film(tmp_path / "film.gif", [rgb(one, 8) for one in shown])
+        shown.append(board(game))
+    save_film(tmp_path / "film.gif", [one.rgb(8) for one in shown])
     with Image.open(tmp_path / "film.gif") as film:
         frames = [(np.array(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
         assert film.info["loop"] == 0
     assert [milliseconds for _, milliseconds in frames] == [80] * (len(shown) - 1) + [1080]
     for (frame, _), one in zip(frames, shown, strict=True):
-        assert abs(frame.astype(int) - rgb(one, 8)).max() <= 16  # the palette holds the colours that matter
+        assert abs(frame.astype(int) - one.rgb(8)).max() <= 16  # the palette holds the colours that matter
 
 
 def test_webp_keeps_every_colour(tmp_path: Path) -> None:
-    shown = [rgb(position(Game(size=5, seed=seed, starvation=50)), 8) for seed in range(4)]
+    shown = [board(Game(size=5, seed=seed, starvation=50)).rgb(8) for seed in range(4)]
     save_film(tmp_path / "film.webp", shown, 20)
     with Image.open(tmp_path / "film.webp") as film:
         assert film.info["loop"] == 0
@@ -108,7 +108,7 @@ def test_webp_keeps_every_colour(tmp_path: Path) -> None:
 
 
 def test_mp4_shows_its_frames_or_says_what_to_install(tmp_path: Path) -> None:
-    shown = [rgb(position(Game(size=5, seed=seed, starvation=50)), 9) for seed in range(24)]  # of odd sides
+    shown = [board(Game(size=5, seed=seed, starvation=50)).rgb(9) for seed in range(24)]  # of odd sides
     program = which("ffmpeg")
     if program is None and find_spec("imageio_ffmpeg") is None:
         with pytest.raises(ConfigurationError, match="pip install imageio-ffmpeg"):
@@ -131,5 +131,5 @@ def test_a_film_of_nothing_or_of_no_speed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one position"):
         save_film(tmp_path / "film.gif", [])
     with pytest.raises(ValueError, match="between 1 and 50"):
-        save_film(tmp_path / "film.gif", [rgb(SHOWN)], 0)
+        save_film(tmp_path / "film.gif", [SHOWN.rgb()], 0)
     assert not (tmp_path / "film.gif").exists()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evo.cli.terminal.playback import Drawing, Read, keys, names
 from evo.environment import Shown
-from evo.games.catalogue.snake.pictures import position, text
+from evo.games.catalogue.snake.pictures import board
 from evo.games.catalogue.snake.position import Game
 from evo.games.catalogue.snake.rules import HEADINGS
 
@@ -48,7 +48,7 @@ class Match:
 
     def lines(self, colour: bool) -> list[str]:
         """Return the boards as lines of text, the person's on the left."""
-        mine = text(position(self.game), colour).split("\n")
+        mine = board(self.game).text(colour).split("\n")
         if self.opponent is None:
             return mine
         theirs = self.opponent.shown[min(self.game.steps, len(self.opponent.shown) - 1)].text(colour).split("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,8 @@ FACES = ("''", " :", "..", ": ")  # two eyes, looking up, right, down, left
 PLAIN_HEADS = "^>v<"
 
 
-class Position(NamedTuple):
-    """What a picture shows; also after the end of an episode."""
+class Board(NamedTuple):
+    """A board that can be shown; also after the end of an episode."""
 
     size: int
     body: list[Cell]  # head first
@@ -37,72 +36,50 @@ class Position(NamedTuple):
     score: int
     over: bool = False
 
+    def text(self, colour: bool = True) -> str:
+        """Return lines of text, two characters a cell, with a frame around the board and the score below.
 
-def position(game: Game) -> Position:
-    """Return what a picture of the game shows."""
-    return Position(game.size, list(game.body), game.fruit, game.heading, game.score, game.over)
+        Without `colour` there are no escape sequences: the head is one of ^>v<, the body o, the tail ., the fruit *.
+        """
+        rows = _coloured_rows(self) if colour else _plain_rows(self)
+        line = "─" * (2 * self.size)
+        frame = [f"╭{line}╮", *(f"│{row}│" for row in rows), f"╰{line}╯"]
+        return "\n".join([*frame, f" score {self.score}{'  over' if self.over else ''}"])
+
+    def rgb(self, cell: int = 16) -> Frame:
+        """Return a picture, `cell` pixels a cell and a border of half a cell.  # uint8 [H, W, 3]"""
+        if cell < 4:
+            raise ValueError(f"cell is {cell} pixels, fewer than 4")
+        margin = cell // 2
+        side = self.size * cell
+        rows, columns = np.mgrid[:side, :side] // cell
+        chequered = np.array(FIELD, np.float32)[(rows + columns) % 2]
+        picture = np.full((side + 2 * margin, side + 2 * margin, 3), BORDER, np.float32)
+        picture[margin : margin + side, margin : margin + side] = chequered
+        canvas = _Canvas(picture, cell, margin)
+        if self.fruit is not None:
+            _draw_fruit(canvas, self.fruit)
+        _draw_body(canvas, self.body)
+        _draw_eyes(canvas, self)
+        return np.rint(picture).astype(np.uint8)
 
 
-def position_of(state: Any, options: Any, b: int) -> Position:
-    """Return what a picture of board b shows."""
-    body, fruit = cells_of_body(state, options.size, b), int(state.fruit[b])
-    place = None if fruit < 0 else divmod(fruit, options.size)
-    score = len(body) - options.start_length
-    return Position(options.size, body, place, int(state.heading[b]), score, bool(state.over[b]))
-
-
-@dataclass(frozen=True)
-class Board:
-    """A board that can be shown."""
-
-    position: Position
-
-    def text(self, colour: bool) -> str:
-        """Return the board as lines of text."""
-        return text(self.position, colour)
-
-    def rgb(self) -> Frame:
-        """Return the board as a picture, 16 pixels a cell."""
-        return rgb(self.position, 16)
+def board(game: Game) -> Board:
+    """Return what is shown of a game now."""
+    return Board(game.size, list(game.body), game.fruit, game.heading, game.score, game.over)
 
 
 def shown(state: Any, options: Any, b: int) -> Board:
     """Return board b as it is shown."""
-    return Board(position_of(state, options, b))
+    body, fruit = cells_of_body(state, options.size, b), int(state.fruit[b])
+    place = None if fruit < 0 else divmod(fruit, options.size)
+    score = len(body) - options.start_length
+    return Board(options.size, body, place, int(state.heading[b]), score, bool(state.over[b]))
 
 
 def render(state: Any, options: Any, b: int) -> Frame:
     """Return a picture of board b, 24 pixels a cell."""
-    return rgb(position_of(state, options, b))
-
-
-def text(shown: Position, colour: bool = True) -> str:
-    """Return the board as lines of text, two characters a cell, with a frame around it and the score below.
-
-    Without `colour` there are no escape sequences: the head is one of ^>v<, the body o, the tail ., the fruit *.
-    """
-    rows = _coloured_rows(shown) if colour else _plain_rows(shown)
-    line = "─" * (2 * shown.size)
-    frame = [f"╭{line}╮", *(f"│{row}│" for row in rows), f"╰{line}╯"]
-    return "\n".join([*frame, f" score {shown.score}{'  over' if shown.over else ''}"])
-
-
-def rgb(shown: Position, cell: int = 24) -> Frame:
-    """Return the board as a picture, `cell` pixels a cell and a border of half a cell.  # uint8 [H, W, 3]"""
-    if cell < 4:
-        raise ValueError(f"cell is {cell} pixels, fewer than 4")
-    margin = cell // 2
-    side = shown.size * cell
-    rows, columns = np.mgrid[:side, :side] // cell
-    chequered = np.array(FIELD, np.float32)[(rows + columns) % 2]
-    picture = np.full((side + 2 * margin, side + 2 * margin, 3), BORDER, np.float32)
-    picture[margin : margin + side, margin : margin + side] = chequered
-    canvas = _Canvas(picture, cell, margin)
-    if shown.fruit is not None:
-        _draw_fruit(canvas, shown.fruit)
-    _draw_body(canvas, shown.body)
-    _draw_eyes(canvas, shown)
-    return np.rint(picture).astype(np.uint8)
+    return shown(state, options, b).rgb(24)
 
 
 class _Canvas:
@@ -153,7 +130,7 @@ def _draw_body(canvas: _Canvas, body: list[Cell]) -> None:
         canvas.stroke(_middle(body[place]), _middle(behind), radius, _shade(place, len(body)))
 
 
-def _draw_eyes(canvas: _Canvas, shown: Position) -> None:
+def _draw_eyes(canvas: _Canvas, shown: Board) -> None:
     (row, column), (down, right) = _middle(shown.body[0]), MOVES[shown.heading]
     for side in (-1, 1):
         eye = (row + 0.12 * down + 0.19 * side * right, column + 0.12 * right + 0.19 * side * down)
@@ -162,7 +139,7 @@ def _draw_eyes(canvas: _Canvas, shown: Position) -> None:
         canvas.stroke(pupil, pupil, 0.07, FRUIT if shown.over and shown.fruit else PUPIL)
 
 
-def _plain_rows(shown: Position) -> list[str]:
+def _plain_rows(shown: Board) -> list[str]:
     rows = [["  "] * shown.size for _ in range(shown.size)]
     for place, (row, column) in reversed(list(enumerate(shown.body))):
         tail = place == len(shown.body) - 1
@@ -172,7 +149,7 @@ def _plain_rows(shown: Position) -> list[str]:
     return ["".join(row) for row in rows]
 
 
-def _coloured_rows(shown: Position) -> list[str]:
+def _coloured_rows(shown: Board) -> list[str]:
     places = {cell: place for place, cell in enumerate(shown.body)}
     rows = []
     for row in range(shown.size):

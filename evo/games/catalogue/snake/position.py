@@ -72,7 +72,7 @@ class Game:
         self.actions = one_of("actions", actions, tuple(ACTIONS))
         hunger = whole("hunger", hunger, 0, (self.starvation or STEP_LIMIT) - 1)
         steps = whole("steps", steps, 0, (self.max_steps or STEP_LIMIT) - 1)
-        forced = [self._on_board("a forced fruit", cell) for cell in fruits or ()]
+        self.forced = [self._on_board("a forced fruit", cell) for cell in fruits or ()]
         self.options = Numbers(
             size=self.size,
             tail=TAILS.index(self.tail),
@@ -83,7 +83,7 @@ class Game:
             mask=0,
             **{f"rewards_{name}": value / 1000 for name, value in self.thousandths.items()},
         )
-        self.board: Any = plain_state(rules.arrays(self.options, len(forced)), 1)
+        self.board: Any = plain_state(rules.arrays(self.options), 1)
         self.clock = clock_of(1)
         self.clock.seed[0], self.clock.steps[0] = self.seed, steps
         self._random = Random(self.clock, 0)
@@ -92,13 +92,13 @@ class Game:
         else:
             self._place(self._legal_body(body))
         self.board.heading[0], self.board.hunger[0] = self._legal_heading(heading), hunger
-        for place, cell in enumerate(forced):
-            self.board.forced[0, place] = self._number(cell)
         self.board.over[0] = TERMINATED if self.won else GOES_ON
         if fruit is not None:
-            self.board.fruit[0] = self._number(self._free("the fruit", self._on_board("the fruit", fruit)))
-        elif body is not None or forced:
-            self._play(rules.place_fruit)
+            self._place_fruit("the fruit", self._on_board("the fruit", fruit))
+        elif self.forced and not self.won:
+            self._place_fruit("a forced fruit", self.forced.pop(0))
+        elif body is not None:
+            rules.place_fruit(self.board, self.options, 0, self._random)
 
     @property
     def body(self) -> list[Cell]:
@@ -114,14 +114,12 @@ class Game:
     @property
     def heading(self) -> int:
         """Where the head looks: 0 up, 1 right, 2 down, 3 left."""
-        heading: int = self.board.heading[0]
-        return heading
+        return int(self.board.heading[0])
 
     @property
     def hunger(self) -> int:
         """Steps since the last fruit."""
-        hunger: int = self.board.hunger[0]
-        return hunger
+        return int(self.board.hunger[0])
 
     @property
     def steps(self) -> int:
@@ -161,8 +159,11 @@ class Game:
         number = whole("action", action, 0, ACTIONS[self.actions] - 1)
         if self.over:
             raise RuntimeError("the episode is over: a step after its end is not possible")
-        reward, status = self._play(rules.step, number)
+        length = self.board.length[0]
+        reward, status = rules.step(self.board, self.options, 0, number, self._random)
         self.clock.steps[0] += 1
+        if self.forced and self.board.length[0] > length and not self.won:
+            self._place_fruit("a forced fruit", self.forced.pop(0))
         return round(1000 * reward) / 1000, status == TERMINATED, status == TRUNCATED
 
     def direction(self, action: int) -> int:
@@ -203,7 +204,7 @@ class Game:
         return f"Game({', '.join(f'{name}={value!r}' for name, value in self._description().items())})"
 
     def _description(self) -> dict[str, Any]:
-        return description(self.options, self.board, self.clock, 0)
+        return description(self.options, self.board, self.clock, 0) | {"fruits": list(self.forced)}
 
     def _number(self, cell: Cell) -> int:
         return cell[0] * self.size + cell[1]
@@ -215,12 +216,10 @@ class Game:
             rules.occupy(self.board, 0, self._number(cell))
         self.board.length[0] = len(body)
 
-    def _play(self, function: Any, *arguments: Any) -> Any:
-        """Call a function of the rules; ValueError names a forced fruit that cannot be placed."""
-        try:
-            return function(self.board, self.options, 0, *arguments, self._random)
-        except ValueError:
-            raise ValueError(f"a forced fruit at {self.fruit} is on the body") from None
+    def _place_fruit(self, what: str, cell: Cell) -> None:
+        if rules.on_body(self.board, 0, self._number(cell)):
+            raise ValueError(f"{what} at {cell} is on the body")
+        self.board.fruit[0] = self._number(cell)
 
     def _on_board(self, what: str, cell: Cell) -> Cell:
         try:
@@ -230,11 +229,6 @@ class Game:
         if not (0 <= row < self.size and 0 <= column < self.size):
             raise ValueError(f"{what} at {(row, column)} is off the board of {self.size} x {self.size}")
         return row, column
-
-    def _free(self, what: str, cell: Cell) -> Cell:
-        if rules.on_body(self.board, 0, self._number(cell)):
-            raise ValueError(f"{what} at {cell} is on the body")
-        return cell
 
     def _legal_body(self, cells: Iterable[Cell]) -> list[Cell]:
         body = [self._on_board("the body", cell) for cell in cells]
@@ -278,7 +272,7 @@ def description(options: Any, state: Any, clock: EpisodeClock, b: int) -> dict[s
         "size": size,
         "body": cells_of_body(state, size, b),
         "fruit": None if fruit < 0 else divmod(fruit, size),
-        "fruits": [divmod(int(cell), size) for cell in np.asarray(state.forced[b]).tolist() if cell >= 0],
+        "fruits": [],
         "seed": int(clock.seed[b]),
         "tail": TAILS[options.tail],
         "starvation": options.starvation,

@@ -26,7 +26,6 @@ class State(NamedTuple):
 
     body: Any  # [B, N*N] ring of cells, from `head` on to the tail; uint8 up to 16 x 16, else uint16
     occupied: Any  # [B, ceil(N*N / 32)] uint32, one bit a cell of the body; bits beyond the board are set
-    forced: Any  # [B, F] int16, forced fruits to come, then -1; F is 0 in rollouts
     hunger: Any  # [B] int32, steps since the last fruit
     head: Any  # [B] uint16, where the head is in the ring
     length: Any  # [B] uint16
@@ -35,13 +34,12 @@ class State(NamedTuple):
     over: Any  # [B] uint8, GOES_ON, TERMINATED or TRUNCATED
 
 
-def arrays(options: Any, forced: int = 0) -> State:
-    """Return the state of one board, with places for `forced` fruits."""
+def arrays(options: Any) -> State:
+    """Return the state of one board."""
     cells = options.size**2
     return State(
         body=np.zeros(cells, np.uint8 if cells <= 256 else np.uint16),
         occupied=np.zeros(-(-cells // WORD), np.uint32),
-        forced=np.zeros(forced, np.int16),
         hunger=np.int32(0),
         head=np.uint16(0),
         length=np.uint16(0),
@@ -61,8 +59,6 @@ def begin(state, options, b, random):
         state.body[b, k] = cell
         occupy(state, b, cell)
         cell += size
-    for k in range(state.forced.shape[1]):
-        state.forced[b, k] = -1
     state.length[b] = length
     place_fruit(state, options, b, random)
 
@@ -99,14 +95,11 @@ def free_cell(state, b, rank):
     """Return free cell number `rank`, counted row by row."""
     word_number = 0
     free = (1 << WORD) - 1 - np.int64(state.occupied[b, 0])
-    count = ones(free)
-    while rank >= count:
-        rank -= count
+    while rank >= ones(free):
+        rank -= ones(free)
         word_number += 1
         free = (1 << WORD) - 1 - np.int64(state.occupied[b, word_number])
-        count = ones(free)
-    position = 0
-    width = WORD >> 1
+    position, width = 0, WORD >> 1
     while width > 0:
         below = ones((free >> position) & ((1 << width) - 1))
         if rank >= below:
@@ -117,23 +110,10 @@ def free_cell(state, b, rank):
 
 
 def place_fruit(state, options, b, random):
-    """Place the next fruit: a forced one, else draw number `length` of the episode; none on a full board."""
+    """Place the next fruit by draw number `length` of the episode; none on a full board."""
     length = np.int64(state.length[b])
-    cells = options.size * options.size
-    if length == cells:
-        state.fruit[b] = -1
-        return
-    waiting = state.forced.shape[1]
-    if waiting > 0 and state.forced[b, 0] >= 0:
-        fruit = np.int64(state.forced[b, 0])
-        state.fruit[b] = fruit
-        for k in range(1, waiting):
-            state.forced[b, k - 1] = state.forced[b, k]
-        state.forced[b, waiting - 1] = -1
-        if on_body(state, b, fruit):
-            raise ValueError("a forced fruit is on the body")
-        return
-    state.fruit[b] = free_cell(state, b, draw_number(random, length, cells - length))
+    free = options.size * options.size - length
+    state.fruit[b] = -1 if free == 0 else free_cell(state, b, draw_number(random, length, free))
 
 
 def cell_ahead(size, cell, direction):
@@ -247,8 +227,7 @@ def metrics(state, options, b, out):
 
 def snapshot_size(options: Any) -> int:
     """Return the bytes of a row that `save` writes."""
-    state = arrays(options)
-    return int(state.body.nbytes) + FIXED
+    return arrays(options).body.nbytes + FIXED
 
 
 def save(state, options, b, row):
@@ -262,8 +241,6 @@ def save(state, options, b, row):
         position += 1
         if position == cells:
             position = np.int64(0)
-    for k in range(state.forced.shape[1]):
-        at = put(row, at, np.int64(state.forced[b, k]), 2)
     at = put(row, at, length, 2)
     at = put(row, at, np.int64(state.fruit[b]), 2)
     at = put(row, at, np.int64(state.heading[b]), 1)
@@ -275,15 +252,12 @@ def holds(state, row):
     """Return whether every cell of a snapshot is on the board."""
     cells = state.body.shape[1]
     size = 1 if cells <= 256 else 2
-    after = size * cells + 2 * state.forced.shape[1]
+    after = size * cells
     length = get(row, after, 2)
     if length < 1 or length > cells:
         return False
     for k in range(length):
         if get(row, size * k, size) >= cells:
-            return False
-    for at in range(size * cells, after, 2):
-        if not -1 <= get_signed(row, at, 2) < cells:
             return False
     return -1 <= get_signed(row, after + 2, 2) < cells and row[after + 4] < 4
 
@@ -295,9 +269,6 @@ def load(state, options, b, row):
     cells = state.body.shape[1]
     size = 1 if cells <= 256 else 2
     at = size * cells
-    for k in range(state.forced.shape[1]):
-        state.forced[b, k] = get_signed(row, at, 2)
-        at += 2
     length = get(row, at, 2)
     state.head[b] = 0
     state.length[b] = length
