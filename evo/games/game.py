@@ -14,7 +14,7 @@ from evo.environment import RANDOM, Environment, Shown
 from evo.errors import ConfigurationError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
-from evo.games.plain import PlainEnv, PlainGame, random_action
+from evo.games.plain import PlainGame, random_action
 from evo.mistakes import mistakes_text
 from evo.options import OF_TRAINER
 from evo.plugins import mistakes
@@ -91,10 +91,6 @@ class GameEnvironment(Environment):
     def plain(self, count: int = 1) -> PlainGame:
         """Return `count` environments in plain Python, the reference of the compiled ones."""
         return PlainGame(self.definition, self.options, count)
-
-    def plain_env(self) -> PlainEnv:
-        """Return the game in plain Python behind Gymnasium's interface."""
-        return PlainEnv(self.plain())
 
     def check(self) -> None:
         """Play a few episodes in plain Python, once a process; ConfigurationError says what breaks the contract."""

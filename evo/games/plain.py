@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from evo.games.faults import nothing_allowed
 from evo.games.pictures import Picture
 from evo.games.primitives import Random, clock_of
 from evo.randomness.streams import Purpose, draw
-from evo.records import GOES_ON, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, TRUNCATED
 
 ACTION = int(Purpose.ACTION)
 
@@ -136,35 +135,3 @@ def random_action(definition: Declaration, actions: int, mask: NDArray[np.int8] 
     if not len(allowed):
         raise nothing_allowed(definition.module, seed, step)
     return np.int64(allowed[draw(seed, step, len(allowed), ACTION)])
-
-
-class PlainEnv(gymnasium.Env[NDArray[np.float32], Any]):
-    """One environment of a game in plain Python, behind Gymnasium's interface."""
-
-    def __init__(self, game: PlainGame) -> None:
-        self.game, self.masked = game, game.definition.masks_actions(game.options)
-        self.observation_space = observation_space(game.definition, game.options)
-        self.action_space = action_space(game.definition, game.actions)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin the episode of `seed`, or of one that is drawn."""
-        super().reset(seed=seed)
-        self.game.begin(0, int(self.np_random.integers(1 << 63)) if seed is None else seed)
-        return self.game.observe(0), self._info(GOES_ON)
-
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Play an action."""
-        reward, status = self.game.step(0, action)
-        seen = self.game.observe(0)
-        return seen, round(reward * 1000) / 1000, status == TERMINATED, status == TRUNCATED, self._info(status)
-
-    def _info(self, status: int) -> dict[str, Any]:
-        info: dict[str, Any] = {}
-        if self.masked:
-            info["action_mask"] = self.game.mask(0)
-        metrics = dict(zip(self.game.definition.episode_metrics, self.game.metrics(0).tolist(), strict=True))
-        over, live = status != GOES_ON, self.game.definition.live_metrics
-        info |= {name: value for name, value in metrics.items() if over or name in live}
-        return info

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from evo.testing.environments import environment_tests
-from evo.testing.games import game_tests
+from evo.testing.environments import environment_tests, game_tests
 from evo.testing.runs import algorithm_tests, backend_tests
 
 __all__ = ["algorithm_tests", "backend_tests", "environment_tests", "game_tests"]

@@ -1,20 +1,38 @@
-"""What every environment must do: pytest finds these tests in a class that `environment_tests` makes."""
+"""What every environment and every game must do: pytest finds these tests in classes that functions make."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from evo.environment import Environment
+from evo.games.game import GameEnvironment
+from evo.games.plain import PlainGame, action_space, observation_space, random_action
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import mistakes, registry
-from evo.records import ActionRule, Episodes, Result, Task
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Episodes, Result, Segment, Task, WeightSource
 from evo.rollouts.gymnasium_episodes import seed_check
 from evo.rollouts.rollout import Rollout
-from evo.testing.games import EMPTY, FRESH, SEEDS
+from evo.rollouts.segments import replay_segment
+
+EMPTY = np.empty((0, 0), np.float32)
+SEEDS = np.arange(20, dtype=np.uint64)
+NONE = np.full(1, -1, np.int32)
+FRESH = WeightSource(NONE, NONE, np.array([5], np.uint64), np.zeros(1, np.float32))  # a network without a parent
+
+
+def rollout_of(environment: Environment) -> Rollout:
+    """Return a rollout of a network with a hidden layer of 8 units."""
+    policy, spreads = Policy(kind="mlp", dense=[8]), environment.actions if environment.continuous else 0
+    return Rollout(Network.build(policy, environment.shape, environment.actions, spreads), environment)
 
 
 class EnvironmentTests:
@@ -24,11 +42,8 @@ class EnvironmentTests:
     module: str
 
     def _played(self, seeds: Any) -> Result:
-        environment = self.environment
-        spreads = environment.actions if environment.continuous else 0
-        network = Network.build(Policy(kind="mlp", dense=[8]), environment.shape, environment.actions, spreads)
-        rule = ActionRule("gaussian" if environment.continuous else "softmax")
-        return Rollout(network, environment).play(Task(FRESH, Episodes(seeds), rule, record_transitions=True), EMPTY)
+        rule = ActionRule("gaussian" if self.environment.continuous else "softmax")
+        return rollout_of(self.environment).play(Task(FRESH, Episodes(seeds), rule, record_transitions=True), EMPTY)
 
     def test_it_says_what_it_is(self) -> None:
         """Shape, actions and the names of metrics are of the types that the trainer expects."""
@@ -53,6 +68,177 @@ class EnvironmentTests:
         steps: Any = played.transitions
         assert np.isfinite(steps.rewards).all()
         assert (steps.ends > 0).sum() == 4
+
+
+class PlainEnv(gymnasium.Env[NDArray[np.float32], Any]):
+    """One environment of a game in plain Python, behind Gymnasium's interface."""
+
+    def __init__(self, game: PlainGame) -> None:
+        self.game, self.masked = game, game.definition.masks_actions(game.options)
+        self.observation_space = observation_space(game.definition, game.options)
+        self.action_space = action_space(game.definition, game.actions)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin the episode of `seed`, or of one that is drawn."""
+        super().reset(seed=seed)
+        self.game.begin(0, int(self.np_random.integers(1 << 63)) if seed is None else seed)
+        return self.game.observe(0), self._info(GOES_ON)
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Play an action."""
+        reward, status = self.game.step(0, action)
+        seen = self.game.observe(0)
+        return seen, round(reward * 1000) / 1000, status == TERMINATED, status == TRUNCATED, self._info(status)
+
+    def _info(self, status: int) -> dict[str, Any]:
+        info: dict[str, Any] = {}
+        if self.masked:
+            info["action_mask"] = self.game.mask(0)
+        metrics = dict(zip(self.game.definition.episode_metrics, self.game.metrics(0).tolist(), strict=True))
+        over, live = status != GOES_ON, self.game.definition.live_metrics
+        info |= {name: value for name, value in metrics.items() if over or name in live}
+        return info
+
+
+class Plain(GameEnvironment):
+    """A game of which nothing is compiled."""
+
+    game = None
+
+    def env(self, render_mode: str | None = None) -> PlainEnv:
+        """Return the game in plain Python."""
+        return PlainEnv(self.plain())
+
+
+class GameTests:
+    """The tests; `environment` is the game with the options that are tested."""
+
+    environment: GameEnvironment
+
+    @property
+    def _rule(self) -> ActionRule:
+        return ActionRule("gaussian" if self.environment.continuous else "softmax")
+
+    def _action(self, seed: int, step: int) -> Any:
+        return random_action(self.environment.definition, self.environment.actions, None, seed, step)
+
+    def test_the_game_keeps_the_contract(self) -> None:
+        """No mistake is found in a few episodes."""
+        self.environment.check()
+
+    def test_compiled_episodes_are_those_of_plain_python(self) -> None:
+        """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
+        task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
+        twin = Plain(self.environment.definition, self.environment.options)
+        compiled, plain = rollout_of(self.environment).play(task, EMPTY), rollout_of(twin).play(task, EMPTY)
+        np.testing.assert_array_equal(compiled.returns, np.rint(1000 * plain.returns), "returns")
+        for name in ("lengths", "episode_metrics"):
+            np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
+        mine: Any = compiled.transitions
+        theirs: Any = plain.transitions
+        game = self.environment.game
+        np.testing.assert_array_equal(game.observe(mine.observations), theirs.observations, "observations")
+        np.testing.assert_array_equal(game.observe(mine.next_observations), theirs.next_observations)
+        for name in ("actions", "rewards", "ends", "outputs", "action_masks"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), name)
+
+    def test_segments_go_on_from_snapshots_and_are_replayed(self) -> None:
+        """Two segments are the halves of one of twice the length, and a replay of the actions gives the same."""
+        rollout, game = rollout_of(self.environment), self.environment.game
+        envs = game.begin(SEEDS)
+        whole = rollout.play(Task(FRESH, Segment(envs, 60), self._rule), EMPTY)
+        first = rollout.play(Task(FRESH, Segment(envs, 30), self._rule), EMPTY)
+        assert first.envs is not None
+        second = rollout.play(Task(FRESH, Segment(first.envs, 30), self._rule), EMPTY)
+        for name in ("observations", "actions", "rewards"):
+            halves = [_by_env(result, name, 30) for result in (first, second)]
+            np.testing.assert_array_equal(np.concatenate(halves, axis=1), _by_env(whole, name, 60), name)
+        assert whole.envs is not None
+        steps: Any = whole.transitions
+        again, left = replay_segment(game, envs, _by_env(whole, "actions", 60))
+        for name in ("observations", "rewards", "ends", "next_observations"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
+        np.testing.assert_array_equal(left.snapshots, whole.envs.snapshots)
+
+    def test_gymnasium_finds_no_fault(self) -> None:
+        """Gymnasium's own check has no warning."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(self.environment.env(), skip_render_check=True)
+
+    def test_environments_of_a_vector_are_single_ones(self) -> None:
+        """Each environment of a vector shows what a single one of the same seed does, in every mode of resets."""
+        for mode in AutoresetMode:
+            self._hold_vector(mode)
+
+    def _hold_vector(self, mode: AutoresetMode) -> None:
+        vector, count = self.environment.vector_env(4, autoreset_mode=mode), 4
+        singles = [self.environment.env() for _ in range(count)]
+        seen, _ = vector.reset(seed=7)
+        alone = [env.reset(seed=7 + i)[0] for i, env in enumerate(singles)]
+        ended = np.zeros(count, np.bool_)
+        for step in range(100):
+            where = f"{mode}, step {step}"
+            np.testing.assert_array_equal(seen, np.stack(alone), where)
+            actions = np.stack([self._action(i, step) for i in range(count)])
+            if mode is AutoresetMode.DISABLED and ended.any():
+                assert _refuses(vector, actions), f"{where}: an episode that is over is played on"
+                seen, _ = vector.reset(options={"reset_mask": ended})
+                alone = [env.reset()[0] if over else one for env, over, one in zip(singles, ended, alone, strict=True)]
+                np.testing.assert_array_equal(seen, np.stack(alone), where)
+            seen, rewards, terminated, truncated, info = vector.step(actions)
+            for i, env in enumerate(singles):
+                if mode is AutoresetMode.NEXT_STEP and ended[i]:
+                    alone[i] = env.reset()[0]
+                    assert rewards[i] == 0, where
+                    continue
+                one = env.step(actions[i])
+                alone[i] = one[0]
+                assert one[1:4] == (rewards[i], terminated[i], truncated[i]), where
+                if mode is AutoresetMode.SAME_STEP and (one[2] or one[3]):
+                    np.testing.assert_array_equal(info["final_obs"][i], one[0], where)
+                    alone[i] = env.reset()[0]
+            ended = terminated | truncated
+
+    def test_pictures_are_drawn_where_there_are_any(self) -> None:
+        """A picture is uint8 [H, W, 3], and drawing it changes nothing."""
+        plain = self.environment.plain()
+        if plain.definition.render is None:
+            import pytest
+
+            pytest.skip("the game has no render")
+        plain.begin(0, 3)
+        before = [array.tobytes() for array in plain.state]
+        picture = plain.picture(0)
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+        assert [array.tobytes() for array in plain.state] == before
+
+
+def _refuses(vector: Any, actions: NDArray[Any]) -> bool:
+    """Return whether a vector asks for a reset."""
+    try:
+        vector.step(actions)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _by_env(result: Result, name: str, horizon: int) -> NDArray[Any]:
+    array: NDArray[Any] = getattr(result.transitions, name)
+    return array.reshape(len(SEEDS), horizon, *array.shape[1:])
+
+
+def game_tests(module: str, **options: Any) -> type[GameTests]:
+    """Return a class of tests of the game in a module, as --plugin names it, or of ours, with these options."""
+    name = registry.module_of_file(module).rpartition(".")[2]
+    if name not in registry.names("environments"):
+        registry.load([module])
+    found = registry.find("environments", name)
+    environment = found.make(found.Options(id=name, **options))
+    return type("GameTests", (GameTests,), {"environment": environment, "__module__": module})
 
 
 def environment_tests(identifier: str, *, plugin: str | Sequence[str] = (), **options: Any) -> type[EnvironmentTests]:

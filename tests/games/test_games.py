@@ -24,6 +24,7 @@ from evo.networks.network import Options as Policy
 from evo.records import WORST, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
+from evo.testing.environments import PlainEnv
 from tests.helpers.calling import ROOT, command, summary_of
 
 CATALOGUE = Path(__file__).parents[2] / "evo" / "games" / "catalogue"
@@ -207,7 +208,7 @@ counting = Game(
 @pytest.mark.long
 def test_a_state_that_begin_does_not_write_is_zero_in_every_episode() -> None:
     environment = counting(GameOptions(id="counting"))
-    for env in (environment.env(), environment.plain_env()):
+    for env in (environment.env(), PlainEnv(environment.plain())):
         for seed in range(2):
             assert env.reset(seed=seed)[0].tolist() == [0.0]
             assert [env.step(np.zeros(1))[0].tolist() for _ in range(3)] == [[1.0], [2.0], [3.0]]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from evo.games.catalogue import _minatar
+from evo.testing.environments import PlainEnv
 
 GAMES = ("breakout", "freeway", "asterix", "space_invaders")
 TRACES = json.loads(gzip.decompress((Path(__file__).parent / "minatar_traces.json.gz").read_bytes()))
@@ -71,7 +72,7 @@ def test_compiled_equals_plain(name: str) -> None:
     game = import_module(f"evo.games.catalogue.{name}")
     for actions, sticky in (("minimal", 0.1), ("full", 0.0)):
         environment = game.make(game.Options(id=name, actions=actions, sticky=sticky, max_steps=300))
-        compiled, plain = environment.env(), environment.plain_env()
+        compiled, plain = environment.env(), PlainEnv(environment.plain())
         random, seen = np.random.default_rng(5), set()
         assert compiled.observation_space == plain.observation_space
         assert compiled.action_space.n == {"minimal": len(game.MINIMAL), "full": 6}[actions]

@@ -21,7 +21,7 @@ from evo.games.game import GameEnvironment, play_at_random
 from evo.plugins import mistakes
 from evo.records import NEXT_STEP, ActionRule, Episodes, Segment, Task
 from evo.testing import game_tests
-from evo.testing.games import FRESH, GameTests
+from evo.testing.environments import EMPTY, FRESH, GameTests, rollout_of
 from evo.training import testing
 from evo.training.testing import Recording
 from tests.helpers.calling import ROOT, summary_of
@@ -292,14 +292,13 @@ def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_ev
     environment = written((OBSERVE, f"{OBSERVE}    mask=mask,\n"), ("make = Game(", mask))
     environment.check()
     environment = environment.definition(environment.options.model_copy(update={"cells": 13}))
-    tests = type("Tests", (GameTests,), {"environment": environment})()
     told = rf"game {environment.definition.module}: mask allowed no action after \d+ steps of the episode of seed \d+; "
     seeds = np.arange(20, dtype=np.uint64)
     for kind in ("greedy", "softmax", "epsilon_greedy"):
         rule = ActionRule(kind, 1.0)
         for play in (Episodes(seeds), Segment(environment.game.begin(seeds), 9)):
             with pytest.raises(ConfigurationError, match=told):
-                tests._played(environment, Task(FRESH, play, rule))
+                rollout_of(environment).play(Task(FRESH, play, rule), EMPTY)
     with pytest.raises(ConfigurationError, match=told):
         [play_at_random(environment, seed) for seed in range(9)]
 
