@@ -227,7 +227,7 @@ def metrics(state, options, b, out):
 
 def snapshot_size(options: Any) -> int:
     """Return the bytes of a row that `save` writes."""
-    return arrays(options).body.nbytes + FIXED
+    return int(arrays(options).body.nbytes) + FIXED
 
 
 def save(state, options, b, row):
