@@ -16,7 +16,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.peers import Peer, interpreter, missing
@@ -40,7 +39,6 @@ PATH_STEPS = 2000  # on the closed path, after which snakes are long
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", _nrt=False)
 def play(boards, rules, table, steps, seed, out):  # type: ignore[no-untyped-def]
     """Play `steps` steps on every board by table[cell of the head, step % columns]; return the sum of all lengths.
 

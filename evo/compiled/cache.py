@@ -100,9 +100,10 @@ def depend(state: type, modules: Iterable[str]) -> None:
     _modules[state] = tuple(sorted({*modules}))
 
 
-def with_game(kernel: Any) -> Any:
-    """Have a kernel that plays any game be compiled again where the sources of the game it plays have changed."""
-    kernel._cache = _OfGame(kernel.py_func)
+def with_game(function: Callable[..., Any]) -> Any:
+    """Compile a kernel that plays any game, again where the sources of the game that it plays have changed."""
+    kernel = numba.njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+    kernel._cache = _OfGame(function)
     return kernel
 
 

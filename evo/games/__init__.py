@@ -16,17 +16,7 @@ if TYPE_CHECKING:
     from evo.compiled.exact import cos, exp, sin, tanh
     from evo.games.declaration import GameOptions
     from evo.games.game import Game
-    from evo.games.primitives import (
-        below,
-        draw_number,
-        flat,
-        get,
-        get_signed,
-        normal,
-        put,
-        steps_played,
-        uniform,
-    )
+    from evo.games.primitives import below, draw_number, flat, get, get_signed, normal, put, steps_played, uniform
     from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 __all__ = [
@@ -34,21 +24,13 @@ __all__ = [
     "get_signed", "normal", "put", "register", "sin", "steps_played", "tanh", "uniform",
 ]  # fmt: skip
 
-PLACES = {  # of what loads when it is used
-    "evo.compiled.exact": {"cos", "exp", "sin", "tanh"},
-    "evo.games.declaration": {"GameOptions"},
-    "evo.games.game": {"Game"},
-    "evo.games.primitives": {
-        "below", "draw_number", "flat", "get", "get_signed", "normal", "put", "steps_played", "uniform",
-    },
-    "evo.records": {"GOES_ON", "TERMINATED", "TRUNCATED"},
-}  # fmt: skip
+PLACES = "evo.compiled.exact", "evo.games.primitives", "evo.records", "evo.games.declaration", "evo.games.game"
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in PLACES.items():
-        if name in names:
-            return getattr(import_module(module), name)
+    for module in PLACES if name in __all__ else ():  # the first ones load fastest
+        if hasattr(found := import_module(module), name):
+            return getattr(found, name)
     raise AttributeError(f"module 'evo.games' has no attribute {name!r}")
 
 

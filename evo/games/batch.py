@@ -30,7 +30,6 @@ def _show(state, rules, masked, b, out, masks):  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def begin_chosen(state, rules, masked, chosen, envs, status, out, masks):  # type: ignore[no-untyped-def]
     """Begin the next episode of every environment that is chosen, bool [B], and write what all of them show.
 
@@ -44,7 +43,6 @@ def begin_chosen(state, rules, masked, chosen, envs, status, out, masks):  # typ
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def advance(  # type: ignore[no-untyped-def]
     state, rules, masked, mode, actions, envs, rewards, status, ended, out, masks, final, final_masks
 ):
@@ -71,7 +69,6 @@ def advance(  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def measure(state, rules, metrics):  # type: ignore[no-untyped-def]
     """Write the metrics of every environment as they are now.  # int32 [B, M]"""
     for b in range(metrics.shape[0]):

@@ -29,14 +29,16 @@ FROM_GAME = {  # names of `evo.games`
 }  # fmt: skip
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
+DRAWING = ("render", "shown")
 TAKEN = {  # what each function of a game is given, in this order
     "begin": ("state", "options", "b", "random"),
     "step": ("state", "options", "b", "action", "random"),
     **dict.fromkeys(("observe", "mask", "metrics"), ("state", "options", "b", "out")),
-    **dict.fromkeys(("render", "shown"), ("state", "options", "b")),
+    **dict.fromkeys(DRAWING, ("state", "options", "b")),
     "observe_lanes": ("state", "options", "index", "out"),
     **dict.fromkeys(("save", "load"), ("state", "options", "b", "row")),
 }
+EXPECTED = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)  # of a mistake in a game
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
 
@@ -224,7 +226,7 @@ def _check_picture(game: PlainGame) -> None:
     if game.definition.render is None:
         return
     state = [array.tobytes() for array in game.state]
-    with failing_anyhow(game):
+    with failures_named(game, "render"):
         picture = game.picture(WATCHED)
     if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
         shape = f"a picture of shape {picture.shape}, and must return uint8 [height, width, 3]"
@@ -235,21 +237,8 @@ def _check_picture(game: PlainGame) -> None:
 
 def drawn(game: PlainGame, b: int, caption: str) -> Shown:
     """Return environment b as it is shown; ConfigurationError names the line at which that fails."""
-    with failing_anyhow(game):
+    with failures_named(game, "render" if game.definition.shown is None else "shown"):
         return game.shown(b, caption)
-
-
-@contextmanager
-def failing_anyhow(game: PlainGame) -> Iterator[None]:
-    """Raise ConfigurationError where drawing fails: it may use any package, and raise anything."""
-    function = "render" if game.definition.shown is None else "shown"
-    try:
-        with failures_named(game, function):
-            yield
-    except (EvoError, MemoryError):
-        raise
-    except Exception as error:
-        raise _failed(game, function, error) from error
 
 
 def _check_score(game: PlainGame, score: float) -> None:
@@ -277,12 +266,19 @@ def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
 
 @contextmanager
 def failures_named(game: PlainGame, function: str) -> Iterator[None]:
-    """Raise ConfigurationError that names the function whose call fails, and the line."""
+    """Raise ConfigurationError that names the function whose call fails, and the line.
+
+    What draws may use any package, and raise anything.
+    """
     try:
         with np.errstate(all="ignore"):
             yield
-    except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
-        raise _failed(game, function, error) from error
+    except (EvoError, MemoryError):
+        raise
+    except Exception as error:
+        if function in DRAWING or isinstance(error, EXPECTED):
+            raise _failed(game, function, error) from error
+        raise
 
 
 def _failed(game: PlainGame, function: str, error: Exception) -> ConfigurationError:

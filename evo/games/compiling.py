@@ -25,8 +25,6 @@ from evo.randomness.philox_compiled import draw
 kernel_cache.use(__name__)
 
 GAME, NUMBERED = np.int64(primitives.GAME), np.int64(primitives.NUMBERED)  # typed: literals would be compiled for
-FOUR_BYTES, EIGHT_BYTES = np.int64(4), np.int64(8)
-BYTE = np.uint64(0xFF)
 
 
 @njit(**LEAN)
@@ -42,36 +40,8 @@ def _draw_number(random, number, n):  # type: ignore[no-untyped-def]
     return draw(random.clock.seed[random.b], np.int64(number), np.int64(n), NUMBERED)
 
 
-@njit(**LEAN)
-def _steps_played(random):  # type: ignore[no-untyped-def]
-    return random.clock.steps[random.b]
-
-
-@njit(**LEAN)
-def _put(row, at, value, size):  # type: ignore[no-untyped-def]
-    word = np.uint64(value)
-    for k in range(size):
-        row[at + k] = np.uint8((word >> np.uint64(8 * k)) & BYTE)
-    return at + size
-
-
-@njit(**LEAN)
-def _get(row, at, size):  # type: ignore[no-untyped-def]
-    word = np.uint64(0)
-    for k in range(size):
-        word |= np.uint64(row[at + k]) << np.uint64(8 * k)
-    return np.int64(word)
-
-
-@njit(**LEAN)
-def _get_signed(row, at, size):  # type: ignore[no-untyped-def]
-    shift = np.int64(64 - 8 * size)
-    return (_get(row, at, size) << shift) >> shift
-
-
 PRIMITIVES: dict[Any, Any] = {
-    primitives.below: _below, primitives.draw_number: _draw_number, primitives.steps_played: _steps_played,
-    primitives.flat: flat_of, primitives.put: _put, primitives.get: _get, primitives.get_signed: _get_signed,
+    primitives.below: _below, primitives.draw_number: _draw_number, primitives.flat: flat_of,
 }  # fmt: skip
 
 
@@ -141,26 +111,28 @@ def _each_lane(observe: Any) -> Any:
     return observe_lanes
 
 
-def _savers(author_saves: Any, author_loads: Any, in_order: bool) -> dict[str, Any]:
+def _savers(compiler: Compiler, author_saves: Any, author_loads: Any) -> dict[str, Any]:
     """Return `save` and `load` of the contract: the author's bytes, then steps, seed, and draws if there are any."""
+    in_order = compiler.draws_in_order
+    put, get, get_signed = map(compiler.compiled, (primitives.put, primitives.get, primitives.get_signed))
 
     @njit(**LEAN)
     def save(playing, options, b, row):  # type: ignore[no-untyped-def]
         clock, at = playing.clock, row.shape[0] - (20 if in_order else 12)
         author_saves(playing.state, options, b, row[:at])
-        at = _put(row, at, clock.steps[b], FOUR_BYTES)
-        at = _put(row, at, clock.seed[b], EIGHT_BYTES)
+        at = put(row, at, clock.steps[b], 4)
+        at = put(row, at, np.int64(clock.seed[b]), 8)
         if in_order:
-            _put(row, at, clock.drawn[b], EIGHT_BYTES)
+            put(row, at, clock.drawn[b], 8)
 
     @njit(**LEAN)
     def load(playing, options, b, row):  # type: ignore[no-untyped-def]
         clock, at = playing.clock, row.shape[0] - (20 if in_order else 12)
         if not author_loads(playing.state, options, b, row[:at]):
             return False
-        clock.steps[b] = _get_signed(row, at, FOUR_BYTES)
-        clock.seed[b] = np.uint64(_get(row, at + 4, EIGHT_BYTES))
-        clock.drawn[b] = _get(row, at + 12, EIGHT_BYTES) if in_order else np.int64(0)
+        clock.steps[b] = get_signed(row, at, 4)
+        clock.seed[b] = np.uint64(get(row, at + 4, 8))
+        clock.drawn[b] = get(row, at + 12, 8) if in_order else np.int64(0)
         return True
 
     return {"save": save, "load": load}
@@ -188,7 +160,7 @@ def adapt(state_type: type, definition: Declaration) -> int:
     if definition.zeroed:
         made["observe"] = _cleared(made["observe"])
     if "save" in made:
-        made |= _savers(made["save"], made["load"], compiler.draws_in_order)
+        made |= _savers(compiler, made["save"], made["load"])
     register(state_type, {state_type.__module__, *compiler.modules()}, made)
     return clock_bytes
 

@@ -183,21 +183,18 @@ _games: dict[type, dict[str, Any]] = {}  # the functions of every game that is r
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _begin_many(state, rules, seeds):  # type: ignore[no-untyped-def]
     for b in range(seeds.shape[0]):
         begin(state, rules, b, seeds[b])
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _save_many(state, rules, out):  # type: ignore[no-untyped-def]
     for b in range(out.shape[0]):
         save(state, rules, b, out[b])
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
     for b in range(rows.shape[0]):
         if not load(state, rules, b, rows[b]):
@@ -206,7 +203,6 @@ def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _observe_saved(state, rules, snapshots, rows, out):  # type: ignore[no-untyped-def]
     for k in range(rows.shape[0]):
         if not load(state, rules, 0, snapshots[rows[k]]):
@@ -216,7 +212,6 @@ def _observe_saved(state, rules, snapshots, rows, out):  # type: ignore[no-untyp
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def observe_many(state, rules, out):  # type: ignore[no-untyped-def]
     """Write what every environment shows.  # out float32 [B, *shape] in C order"""
     for b in range(out.shape[0]):

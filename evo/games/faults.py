@@ -41,8 +41,9 @@ def undefined_in(functions: Iterable[Callable[..., Any] | None]) -> tuple[str, s
     Branches count that are never reached, since Numba compiles them too.
     """
     for function in _of_author(functions):
-        for name, line in _globals_in(function.__code__):
-            if name not in function.__globals__ and not hasattr(builtins, name):
+        for one, line in _instructions(function.__code__):
+            name = one.argval
+            if one.opname == "LOAD_GLOBAL" and name not in function.__globals__ and not hasattr(builtins, name):
                 return function.__name__, f"{Path(function.__code__.co_filename).name}:{line}", name
     return None
 
@@ -59,21 +60,19 @@ def _of_author(functions: Iterable[Callable[..., Any] | None]) -> list[FunctionT
     return [*found]
 
 
-def _globals_in(code: CodeType) -> Iterator[tuple[str, int]]:
-    """Yield the global names that code reads, and its lines."""
+def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int]]:
+    """Yield the instructions of code and of functions inside of it, and their lines."""
     for one in dis.get_instructions(code):
-        if one.opname == "LOAD_GLOBAL":
-            yield one.argval, (one.positions and one.positions.lineno) or code.co_firstlineno
+        yield one, (one.positions and one.positions.lineno) or code.co_firstlineno
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _globals_in(constant)
+            yield from _instructions(constant)
 
 
 def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield names of modules and functions of random numbers that code mentions, and its lines."""
     before: Any = None
-    for one in dis.get_instructions(code):
-        line = (one.positions and one.positions.lineno) or code.co_firstlineno
+    for one, line in _instructions(code):
         value = known.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
         if before is np and one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "random":
             yield "np.random", line
@@ -82,9 +81,6 @@ def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, i
         elif type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
             yield str(one.argval), line
         before = value
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _drawn_in(constant, known)
 
 
 def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:

@@ -1,7 +1,6 @@
 """What the functions of a game may call: random numbers of the episode, and views and bytes of arrays.
 
-Every episode has a stream of its own, named by its seed. Numba compiles other versions of these functions, which
-`evo.games.compiling` puts in their place.
+Every episode has a stream of its own, named by its seed. `evo.games.compiling` has compiled versions of what draws.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ def draw_number(random: Random, number: Any, n: Any) -> int:
     return streams.draw(int(random.clock.seed[random.b]), int(number), int(n), NUMBERED)
 
 
-def steps_played(random: Random) -> int:
+def steps_played(random: Random) -> Any:
     """Return how many steps of the episode have been played before this one."""
-    return int(random.clock.steps[random.b])
+    return random.clock.steps[random.b]
 
 
 def flat(array: NDArray[Any]) -> NDArray[Any]:
@@ -71,18 +70,23 @@ def flat(array: NDArray[Any]) -> NDArray[Any]:
 
 def put(row: NDArray[np.uint8], at: int, value: Any, size: int) -> int:
     """Write a whole number as `size` little-endian bytes to row[at:]; return the place behind them."""
-    row[at : at + size] = np.frombuffer((int(value) % (1 << 8 * size)).to_bytes(size, "little"), np.uint8)
+    for k in range(size):
+        row[at + k] = (value >> 8 * k) & 255
     return at + size
 
 
-def get(row: NDArray[np.uint8], at: int, size: int) -> int:
-    """Return the whole number, not negative, that `put` wrote."""
-    return int.from_bytes(row[at : at + size].tobytes(), "little")
+def get(row: NDArray[np.uint8], at: int, size: int) -> Any:
+    """Return the whole number, not negative where `size` is below 8, that `put` wrote."""
+    value = np.int64(0)
+    for k in range(size):
+        value |= np.int64(row[at + k]) << 8 * k
+    return value
 
 
-def get_signed(row: NDArray[np.uint8], at: int, size: int) -> int:
+def get_signed(row: NDArray[np.uint8], at: int, size: int) -> Any:
     """Return the whole number that `put` wrote, which may be negative."""
-    return int.from_bytes(row[at : at + size].tobytes(), "little", signed=True)
+    shift = 64 - 8 * size
+    return (get(row, at, size) << shift) >> shift
 
 
 def clock_of(count: int) -> EpisodeClock:

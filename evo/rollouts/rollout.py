@@ -119,7 +119,6 @@ def begin_one(state, rules, b, seeds, envs, progress):  # type: ignore[no-untype
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def play_episodes(  # type: ignore[no-untyped-def]
     layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon,
     buffers, envs, ended, actions, episodes, record

@@ -46,7 +46,6 @@ def step_env(  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def play_envs(  # type: ignore[no-untyped-def]
     layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, rule, epsilon, index,
     buffers, envs, actions, record, ended
@@ -84,7 +83,6 @@ def play_envs(  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _replay(state, rules, masked, buffers, envs, actions, record, ended):  # type: ignore[no-untyped-def]
     """Play recorded actions, one environment after the other; return how many following observations there are."""
     count = envs.seeds.shape[0]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import binding
-from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -128,14 +127,12 @@ def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, ou
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy")
 def _begin_all(state, rules, seeds, envs, progress):  # type: ignore[no-untyped-def]
     for b in range(envs.episode.shape[0]):
         begin_one(state, rules, b, seeds, envs, progress)
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy")
 def _step_all(  # type: ignore[no-untyped-def]
     state, rules, masked, seeds, scores, rule, epsilon, buffers, envs, ended, actions, episodes, record
 ):  # fmt: skip
@@ -167,7 +164,6 @@ def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: in
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _step_segment(  # type: ignore[no-untyped-def]
     state, rules, masked, t, scores, rule, epsilon, followed, buffers, envs, actions, record, ended
 ):  # fmt: skip
