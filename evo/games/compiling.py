@@ -114,7 +114,7 @@ def _each_lane(observe: Any) -> Any:
 def _savers(compiler: Compiler, author_saves: Any, author_loads: Any) -> dict[str, Any]:
     """Return `save` and `load` of the contract: the author's bytes, then steps, seed, and draws if there are any."""
     in_order = compiler.draws_in_order
-    put, get, get_signed = map(compiler.compiled, (primitives.put, primitives.get, primitives.get_signed))
+    put, get, get_signed = [compiler.compiled(one) for one in (primitives.put, primitives.get, primitives.get_signed)]
 
     @njit(**LEAN)
     def save(playing, options, b, row):  # type: ignore[no-untyped-def]
