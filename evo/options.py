@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from evo.mistakes import mistakes_text
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
-OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
+OF_TRAINER = IN_TRAINING | {"id"}  # which no environment has
 
 
 class Section(BaseModel):

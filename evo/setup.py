@@ -19,7 +19,7 @@ from evo.workers.options import LearnerDevices
 GRADIENT = "gradient-1"  # what exact updates compute: operations, their order and their rounding
 Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
 CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
-TENSORFLOW_THREADS = 2  # unless threads are given
+TENSORFLOW_THREADS = 2  # unless `threads` is set
 OPERATIONS = 8  # that run in parallel where there are several devices
 STALE = (
     "learner.staleness = {}: a gradient may be of weights up to that many updates old, and their order varies; "
@@ -96,8 +96,8 @@ class LearnerOptions(Section):
     def _only_tensorflow(self) -> str:
         """Return an option that needs TensorFlow and is set; empty: none is."""
         names = ("strategy", "devices", "logical_cpus", "dtype", "log_placement")
-        given = (name for name in names if getattr(self, name) != LearnerOptions.model_fields[name].default)
-        return next(given, "")
+        changed = (name for name in names if getattr(self, name) != LearnerOptions.model_fields[name].default)
+        return next(changed, "")
 
     @property
     def is_exact(self) -> bool:
@@ -143,11 +143,11 @@ class LearnerOptions(Section):
 
         Threads and types are not named: files that other algorithms run set them, too.
         """
-        given = [key for key in self.model_dump(exclude_defaults=True) if key not in ("threads", "dtype")]
-        if not given:
+        changed = [key for key in self.model_dump(exclude_defaults=True) if key not in ("threads", "dtype")]
+        if not changed:
             return ""
-        names = " and ".join(f"learner.{key}" for key in given)
-        return f"{names} {'is' if len(given) == 1 else 'are'} ignored: {algorithm} computes no gradients"
+        names = " and ".join(f"learner.{key}" for key in changed)
+        return f"{names} {'is' if len(changed) == 1 else 'are'} ignored: {algorithm} computes no gradients"
 
     def identity(self) -> dict[str, Any]:
         """Return the options that results depend on; those of TensorFlow have no name of the arithmetic."""

@@ -39,23 +39,23 @@ HOST = (
 WITHOUT_ACTIONS = "; for continuous actions choose ppo, a2c or reinforce, or evolution, as pgpe or sep_cma_es"
 
 
-def checked(given: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
+def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return every section by its name, and the options of [workers] that only other backends have.
 
     ConfigurationError: all mistakes, a line each.
     """
     try:
-        others, mistakes = _of_other_backends(given.tables)
-        mistakes += _hosts(given)
-        tables = given.tables
+        others, mistakes = _of_other_backends(source.tables)
+        mistakes += _hosts(source)
+        tables = source.tables
         if others:
             used = {key: value for key, value in tables["workers"].items() if key not in others}
             tables = {**tables, "workers": used}
         sections, wrong = _sections(tables)
     except RecursionError:
-        raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
-    mistakes += wrong or [mistake for key in given.removed for mistake in _unknown_key(sections, key)]
-    if lines := given.lines_of(mistakes):
+        raise ConfigurationError(f"{source.file}:1: tables are nested too deeply") from None
+    mistakes += wrong or [mistake for key in source.removed for mistake in _unknown_key(sections, key)]
+    if lines := source.lines_of(mistakes):
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
     return sections, others
@@ -133,7 +133,7 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     values, mistakes = tables.get("workers"), list[Mistake]()
     if not isinstance(values, Mapping):
         return {}, []
-    models = {name: registry.find("evaluators", name).Options for name in registry.names("evaluators")}
+    models = _backends()
     backend = _value_of(tables, "workers", "backend")
     chosen: type[WorkersOptions] = models[backend] if backend in [*models] else WorkersOptions
     others: dict[str, Any] = {}
@@ -168,12 +168,12 @@ def forget_hosts(tables: Mapping[str, Any], used: bool = True) -> None:
             values[key] = usual[-1]
 
 
-def _hosts(given: ExperimentFile) -> list[Mistake]:
+def _hosts(source: ExperimentFile) -> list[Mistake]:
     """Return a mistake for every host that is named in a file, where only the command line may name it."""
-    values: Any = given.tables.get("workers")
+    values: Any = source.tables.get("workers")
     mistakes = []
-    for _, key, usual in _naming_hosts(values) if given.hosts != "kept" else ():
-        if values[key] not in usual and not (given.hosts == "typed" and given.is_typed("workers", key)):
+    for _, key, usual in _naming_hosts(values) if source.hosts != "kept" else ():
+        if values[key] not in usual and not (source.hosts == "typed" and source.is_typed("workers", key)):
             names = " or ".join(f'"{one}"' for one in usual)
             word = shlex.quote(f"workers.{key}={values[key]}"[:300])
             mistakes.append(Mistake(("workers", key), HOST.format(names, word)))
@@ -184,10 +184,12 @@ def _naming_hosts(values: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     """Return the options that name hosts among these of [workers]: backend, key, and the values a file may have."""
     if not isinstance(values, Mapping) or not values.keys() - WorkersOptions.model_fields.keys():
         return []
-    models = {name: registry.find("evaluators", name).Options for name in registry.names("evaluators")}
-    return [
-        (name, key, usual) for name, model in models.items() for key, usual in model.in_files.items() if key in values
-    ]
+    hosts = ((name, *one) for name, model in _backends().items() for one in model.in_files.items())
+    return [(name, key, usual) for name, key, usual in hosts if key in values]
+
+
+def _backends() -> dict[str, type[WorkersOptions]]:
+    return {name: registry.find("evaluators", name).Options for name in registry.names("evaluators")}
 
 
 def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:

@@ -75,23 +75,23 @@ class Experiment:
         if not all(isinstance(change, str) for change in changes):
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
         registry.load(plugins, file)
-        given, folder = ExperimentFile.read(file), Path(file).parent
-        given.hosts = hosts
+        source, folder = ExperimentFile.read(file), Path(file).parent
+        source.hosts = hosts
         if hosts == "ignored":
-            play_here(given.tables, flags.get("backend"))
-        given.apply(changes, flags)
+            play_here(source.tables, flags.get("backend"))
+        source.apply(changes, flags)
         if resolved and hosts == "typed":
-            forget_hosts(given.tables, used=False)
+            forget_hosts(source.tables, used=False)
         if resolved:
-            provenance = given.tables.pop(PROVENANCE, None)
+            provenance = source.tables.pop(PROVENANCE, None)
             if not isinstance(provenance, Mapping):
                 raise DataError(f"{file}: has no [{PROVENANCE}]; it was cut off, or an earlier snake-evo wrote it")
             check_format(provenance.get("format", 1), str(file))
-            run, environment = given.tables.get("run"), given.tables.get("environment")
+            run, environment = source.tables.get("run"), source.tables.get("environment")
             if isinstance(run, Mapping) and isinstance(environment, Mapping):
                 require_plug_ins(f"{folder}: this run", run.get("algorithm"), environment.get("id"))
         try:
-            experiment = cls._checked(given, Path(file))
+            experiment = cls._checked(source, Path(file))
         except ConfigurationError as error:
             if resolved and any(
                 line.startswith(f"{file}:") and ": unknown key" in line for line in str(error).splitlines()
@@ -123,13 +123,13 @@ class Experiment:
         for name in ("environment", "policy"):
             values = about.get(name)
             sections[name] = {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
-        given = ExperimentFile(printable(str(file)), sections, {})
-        given.apply((), flags)
-        return cls._checked(given, file)
+        source = ExperimentFile(printable(str(file)), sections, {})
+        source.apply((), flags)
+        return cls._checked(source, file)
 
     @classmethod
-    def _checked(cls, given: ExperimentFile, path: Path) -> Experiment:
-        sections, others = checked(given)
+    def _checked(cls, source: ExperimentFile, path: Path) -> Experiment:
+        sections, others = checked(source)
         own = {name: sections.pop(name) for name in (*FIXED, "environment")}
         return cls(**own, sections=sections, other_backends=others, path=path)
 
@@ -140,16 +140,16 @@ class Experiment:
         """
         sections: dict[str, Any] = {"run": {"algorithm": self.algorithm, "seed": self.run.seed}}
         sections |= {name: getattr(self, name).model_dump() for name in ("environment", "policy", "workers")}
-        given = ExperimentFile(printable(str(self.path)), sections, {})
+        source = ExperimentFile(printable(str(self.path)), sections, {})
         for change in changes:
             name, equals, _ = change.partition("=")
             if equals and name.partition(".")[0].strip() not in ("environment", name.strip()):
-                given.mistakes.append(
+                source.mistakes.append(
                     f"--set {printable(name)}: only options of the environment can be changed in a test"
                 )
             else:
-                given.set(change)
-        return self._checked(given, self.path)
+                source.set(change)
+        return self._checked(source, self.path)
 
     @property
     def algorithm(self) -> str:
@@ -238,7 +238,7 @@ class Experiment:
         return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
-        """Return every option as a file that loads to an equal experiment, with its provenance, if given.
+        """Return every option as a file that loads to an equal experiment, with its provenance, if there is one.
 
         `counting` leaves out what has no effect: sections of other algorithms, [learner] where nothing learns.
         """

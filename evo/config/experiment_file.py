@@ -45,7 +45,7 @@ FLAGS = {
 
 
 class ExperimentFile:
-    """The tables of an experiment as they were given, and the source of each key."""
+    """The tables of an experiment, from a file and the command line, and where each key is from."""
 
     def __init__(self, file: str, tables: dict[str, Any], lines: Mapping[Keys, int]) -> None:
         self.file = file

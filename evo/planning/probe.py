@@ -1,4 +1,4 @@
-"""Plays and learns for some seconds as a run would, in a directory that is thrown away, and measures what that takes.
+"""Plays and learns for some seconds as a run would, in a temporary directory, and measures what that takes.
 
 Rounds that would take too long are played in part: the results of tasks that were played stand in for those of all
 others, so that the algorithm learns from, stores and publishes as much as ever.

@@ -88,14 +88,14 @@ class PlannedSweep:
                 raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
         if trials is not None:
             library()
-        given: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
-        first = Experiment.load(file, *sets, **given).run.seed
+        texts: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
+        first = Experiment.load(file, *sets, **texts).run.seed
         if first + seeds + retest > 1 << 64:
             raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
         place = Path(directory or Path("runs") / f"sweep-{file.stem}")
         if name := file_instead(place):
             raise ConfigurationError(f"--directory: {name} is a file; choose another folder")
-        of_all = {name: value for name, value in given.items() if name != "seed"}
+        of_all = {name: value for name, value in texts.items() if name != "seed"}
         settings = SweepSettings(file, tuple(sets), of_all, tuple(range(first, first + seeds)), retest, place)
         every = () if trials is not None else tuple(settings.trial(values) for values in grid(axes))
         different(every)

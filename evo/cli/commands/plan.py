@@ -36,11 +36,11 @@ def main(arguments: Namespace) -> int:
 
     registry.load(arguments.plugin, arguments.experiment)
     workers = _numbers(arguments.workers)
-    given = {name: value for name, value in flags(arguments).items() if name != "workers"}
-    experiment = Experiment.load(arguments.experiment, *arguments.set, **given)
-    chosen = given["backend"] or "workers.backend" in (word.partition("=")[0].strip() for word in arguments.set)
+    named = {name: value for name, value in flags(arguments).items() if name != "workers"}
+    experiment = Experiment.load(arguments.experiment, *arguments.set, **named)
+    chosen = named["backend"] or "workers.backend" in (word.partition("=")[0].strip() for word in arguments.set)
     if not chosen and experiment.workers.backend not in HERE:
-        experiment = Experiment.load(arguments.experiment, *arguments.set, **{**given, "backend": HERE[0]})
+        experiment = Experiment.load(arguments.experiment, *arguments.set, **{**named, "backend": HERE[0]})
         notice(f"the probe plays in {HERE[0]} of this machine; --backend chooses another backend")
     print(f"playing and learning for about {SECONDS:.0f} seconds, in a directory that is removed ...", flush=True)
     found = plan(experiment, workers)
@@ -84,10 +84,10 @@ def text(found: Estimate) -> str:
     return "\n".join(lines)
 
 
-def _numbers(given: str | None) -> list[int]:
+def _numbers(typed: str | None) -> list[int]:
     """Return the numbers of workers that were typed; ConfigurationError where one is none."""
-    words = given.split(",") if given is not None else []
+    words = typed.split(",") if typed is not None else []
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 7 and 1 <= int(word) <= MOST_WORKERS):
-            raise ConfigurationError(f"--workers: must be numbers from 1 to {MOST_WORKERS}, as in 8,64, not {given!r}")
+            raise ConfigurationError(f"--workers: must be numbers from 1 to {MOST_WORKERS}, as in 8,64, not {typed!r}")
     return [int(word) for word in words]

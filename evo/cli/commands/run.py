@@ -77,6 +77,6 @@ def main(arguments: Namespace) -> int:
 
 
 def _refuse_with(flag: str, **others: object) -> None:
-    given = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
-    if given:
-        raise ConfigurationError(f"{' and '.join(given)} cannot go with {flag}")
+    used = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
+    if used:
+        raise ConfigurationError(f"{' and '.join(used)} cannot go with {flag}")

@@ -18,7 +18,7 @@ class State(NamedTuple):
     door: Any  # 0, or the last cell
 
 
-# Options of the [environment] section. The functions below are given them as `options`.
+# Options of the [environment] section. The functions below get them as `options`.
 class Options(GameOptions):
     """The [environment] section of my_game."""
 

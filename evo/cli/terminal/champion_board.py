@@ -30,7 +30,7 @@ MOST_STEPS = 20_000  # of an episode that is shown, as each of its positions is 
 
 
 class ChampionBoard:
-    """Shows the newest champion that `take` was given; nothing of games that draw no pictures.
+    """Shows the newest champion that `take` got; nothing of games that draw no pictures.
 
     Its episodes have seeds that no training, validation or test uses. It plays as workers on a CPU do, and shows
     nothing where TensorFlow plays, which the master does not load.
