@@ -291,7 +291,7 @@ def trained(run: PlannedRun) -> str:
     return ""
 
 
-in_this_process = partial(train, trainer=trained)
+in_this_process = partial(train, begin=trained)
 
 
 @pytest.mark.long

@@ -68,7 +68,7 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
 def is_whole(text: str, width: int) -> bool:
     """Return whether curves, state, the champion's board and the table are there, once each."""
     wanted = [
-        r"(?m)^best .*[▁-█].* \d",
+        r"(?m)^best .*[▁-█].* -?\d",
         r"(?m)^time left",
         r"2 workers",
         r"champion of generation",
