@@ -138,7 +138,7 @@ class PQN(GradientMethod):
 
         assert played is not None  # None only for methods that learn from a replay buffer
         options, seed, symmetry, learner = self.options, self.setup.seed, self._symmetry, self.learner
-        transitions, environment = played.transitions, self.setup.environment_in(played.number)
+        transitions, environment = played.transitions, self.setup.environment_in(played.generation)
         targets = self.targets(transitions, frames)
         began, threads = clock.wall(), self.setup.learner_threads
         if symmetry is None:

@@ -167,11 +167,11 @@ class ActorCritic(GradientMethod):
         transitions = played.transitions
         if self._rewards is None:
             return transitions.rewards
-        return self._rewards.apply(transitions.rewards, transitions.ends, self.setup.slot(played.number))
+        return self._rewards.apply(transitions.rewards, transitions.ends, self.setup.slot(played.generation))
 
     def inputs(self, played: Collected, frames: int) -> NDArray[np.float32] | Snapshots:
         """Return observations, normalised as they were when the network acted; add them to the normaliser, if any."""
-        environment, threads = self.setup.environment_in(played.number), self.setup.learner_threads
+        environment, threads = self.setup.environment_in(played.generation), self.setup.learner_threads
         learner = self.learner
         rows, normaliser = played.transitions.observations, self._observations
         if normaliser is None:

@@ -37,7 +37,7 @@ class Collected(NamedTuple):
     """What the network that learns has played."""
 
     transitions: Transitions
-    number: int  # of the generation that they are of
+    generation: int  # in which it was played: the one before, where learning is asynchronous
 
 
 class GradientMethod(ABC):

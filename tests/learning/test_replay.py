@@ -1,4 +1,4 @@
-"""The buffer buffer keeps the last transitions, samples by priority, and is restored from state and records."""
+"""The replay buffer keeps the last transitions, samples by priority, and is restored from state and records."""
 
 from __future__ import annotations
 

@@ -58,10 +58,7 @@ class ExactLearner(Learner):
         return super().inputs(environment, rows, threads)
 
     def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
-        """Load the arrays that batches are taken from, each [M, ...]; "observations" are what `inputs` returns.
-
-        ValueError: a shape or an action does not fit, which compiled code would not notice.
-        """
+        """Load as `Learner.load`; ValueError where a shape or an action does not fit: compiled code does not check."""
         found = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
         observations: NDArray[np.float32] | Snapshots = data["observations"]
         if isinstance(observations, Snapshots):
