@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.comparison.methods import Method, RunRow
+from evo.comparison.methods import Method
 from evo.config.sections import plural
 from evo.statistics import kaplan_meier_median, performance_profile, t_interval
 from evo.store.metrics import MetricsFile
@@ -71,37 +71,24 @@ class Plot(NamedTuple):
 def plots(methods: Sequence[Method]) -> Iterator[Plot]:
     """Yield the score against every amount, and the performance profiles; those without curves too."""
     for amount in COUNTED:
+        curves = []
+        for method in methods:
+            runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
+            if known := [points for points in runs if points is not None]:
+                x, (mean, low, high) = mean_over_seeds(known)
+                curves.append(Curve(method.name, len(known), x, mean, low, high))
         about, of = "mean over seeds with its 95 % interval", plural(amount)
-        yield Plot(f"score-{amount}", f"Score over {of}", of, "test score", about, score_curves(methods, amount))
-    about = "the share of runs above a score, with 95 % intervals"
-    yield Plot("profiles", "Performance profile", "test score", "share of runs", about, profiles(methods))
-
-
-def score_curves(methods: Sequence[Method], amount: str) -> list[Curve]:
-    """Return the test score of every method against an amount, with Student's interval over its seeds."""
-    found = []
-    for method in methods:
-        runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
-        known = [points for points in runs if points is not None]
-        if known:
-            x, (mean, low, high) = mean_over_seeds(known)
-            found.append(Curve(method.name, len(known), x, mean, low, high))
-    return found
-
-
-def profiles(methods: Sequence[Method]) -> list[Curve]:
-    """Return the share of runs above each score, of every method that has one, with bootstrap intervals."""
-    every = [score for method in methods for score in method.scores]
-    if not every:
-        return []
-    margin = 0.05 * (max(every) - min(every)) or 1.0
-    x = np.linspace(min(every) - margin, max(every) + margin, POINTS)
+        yield Plot(f"score-{amount}", f"Score over {of}", of, "test score", about, curves)
+    about, every = "the share of runs above a score, with 95 % intervals", [s for one in methods for s in one.scores]
+    margin = 0.05 * (max(every) - min(every)) or 1.0 if every else 0.0
+    x = np.linspace(min(every, default=0.0) - margin, max(every, default=0.0) + margin, POINTS)
     scored = [method for method in methods if method.scores]
-    return [Curve(one.name, len(one.scores), x, *performance_profile(one.scores, x)) for one in scored]
+    curves = [Curve(one.name, len(one.scores), x, *performance_profile(one.scores, x)) for one in scored]
+    yield Plot("profiles", "Performance profile", "test score", "share of runs", about, curves)
 
 
 def points_of(directory: Path, amount: str) -> Points | None:
-    """Return the test scores of a run and what it had spent at each; None where it has no test, or did not count."""
+    """Return the test scores of a run and what it had spent at each; None where it has none."""
     lines = [line for line in MetricsFile(directory).read() if line.get("test") is not None]
     spent = [line.get(amount + SO_FAR) for line in lines]
     if not lines or None in spent:
@@ -136,33 +123,28 @@ def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> fl
 
 
 def reaching(methods: Sequence[Method], score: float) -> Reaching:
-    """Return what every method spent until a test of its best network so far had this score or more."""
-    return Reaching(score, tuple(found for method in methods if (found := _reached(method, score)) is not None))
+    """Return what every method spent until a test of its best network so far had this score or more.
 
-
-def _reached(method: Method, score: float) -> Reached | None:
-    medians: dict[str, float | None] = {}
-    spent: dict[str, float] = {}
-    counts = (0, 0)
-    for amount in COUNTED:
-        ends = [end for run in method.runs if (end := _end(run, amount, score)) is not None]
-        if ends and any(time for time, _ in ends):
-            medians[amount] = kaplan_meier_median(ends)
-            spent[amount] = max(time for time, _ in ends)
-            counts = len(ends), sum(there for _, there in ends)
-    return Reached(method.name, *counts, medians, spent) if medians else None
-
-
-def _end(run: RunRow, amount: str, score: float) -> tuple[float, bool] | None:
-    """Return what a run had spent when it reached the score, or in all; a run that failed had not reached it before.
-
-    None where it was not counted, or nothing was tested.
+    A run that failed had not reached it before; one of which nothing was tested does not count.
     """
-    points = points_of(Path(run.run_dir), amount)
-    if points is not None:
-        return first_reaching(*points, score)
-    spent: float | None = getattr(run, amount)
-    return None if run.score is not None or spent is None else (float(spent), False)
+    found = []
+    for method in methods:
+        medians, spent, counts = dict[str, float | None](), dict[str, float](), (0, 0)
+        for amount in COUNTED:
+            ends = []
+            for run in method.runs:
+                points = points_of(Path(run.run_dir), amount)
+                if points is not None:
+                    ends.append(first_reaching(*points, score))
+                elif run.score is None:
+                    ends.append((float(getattr(run, amount)), False))
+            if any(time for time, _ in ends):
+                medians[amount] = kaplan_meier_median(ends)
+                spent[amount] = max(time for time, _ in ends)
+                counts = len(ends), sum(there for _, there in ends)
+        if medians:
+            found.append(Reached(method.name, *counts, medians, spent))
+    return Reaching(score, tuple(found))
 
 
 def first_reaching(spent: NDArray[np.float64], scores: NDArray[np.float64], score: float) -> tuple[float, bool]:

@@ -118,31 +118,20 @@ def _shown(run: Run, label: str, result: Result, seed: int) -> ShownEpisode | No
 
 def _others(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
-    size = run.config.network().size
-    for label, find in (("Best of the first generation", _first), ("Median parent of the last generation", _median)):
+    size, newest = run.config.network().size, run.store.next_generation - 1
+    parents = newest >= 0 and "record/survivors" in run.store.lines[newest].arrays
+    for label, generation, name, wanted in (
+        ("Best of the first generation", 0, WEIGHTS, newest > 0 and run.origin != 0),
+        ("Median parent of the last generation", newest, "weights", parents),
+    ):
         try:
-            weights = find(run)
-        except (DataError, KeyError, IndexError, TypeError, ValueError):  # not kept, or not as ours are
+            rows = np.asarray(run.store.read_state(generation)[name] if wanted else (), np.float32)
+        except (DataError, KeyError, TypeError, ValueError):  # not kept, or not as ours are
             continue
-        if weights is not None and weights.shape == (size,) and np.isfinite(weights).all():
-            yield label, weights
-
-
-def _first(run: Run) -> NDArray[np.float32] | None:
-    """Return the champion that the first generation had.  # [P]"""
-    if run.origin == 0 or run.store.next_generation < 2:
-        return None
-    champions = np.asarray(run.store.read_state(0)[WEIGHTS], np.float32)
-    return champions[0] if len(champions) else None
-
-
-def _median(run: Run) -> NDArray[np.float32] | None:
-    """Return the median of the parents that the newest generation left; None where it left none.  # [P]"""
-    newest = run.store.next_generation - 1
-    if "record/survivors" not in run.store.lines[newest].arrays:
-        return None
-    parents = np.asarray(run.store.read_state(newest)["weights"], np.float32)
-    return np.array(parents[len(parents) // 2])
+        if rows.ndim == 2 and len(rows) and rows.shape[1] == size:
+            weights = np.array(rows[0 if name == WEIGHTS else len(rows) // 2])
+            if np.isfinite(weights).all():
+                yield label, weights
 
 
 def packed(shown: Sequence[Shown]) -> dict[str, Any]:
