@@ -80,7 +80,8 @@ def _without_numbers(space: Any, place: str = "an observation") -> str:
         parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         found = (_without_numbers(part, f"{place}[{key!r}]") for key, part in parts)
         return next(filter(None, found), "")
-    return "" if isinstance(space, Box | Discrete | MultiBinary | MultiDiscrete) else f"{place} of {space!r:.60}"
+    known = isinstance(space, Box | Discrete | MultiBinary | MultiDiscrete)
+    return "" if known else f"{place} of {type(space).__qualname__}"
 
 
 def _side_by_side(frames: Any) -> Any:
