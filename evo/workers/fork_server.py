@@ -43,21 +43,10 @@ class ForkServer:
     """
 
     def __init__(self, spec: WorkerSpec, threads: int = 1) -> None:
-        ours, theirs = _sockets()
-        limits = dict.fromkeys(THREADS, str(threads))
+        environment = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, MASTERS_SIGNALS)  # inherited, until it can ignore them
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM, str(os.getpid()), str(theirs.fileno()), *sys.path],
-                    pass_fds=[theirs.fileno()],
-                    env={**os.environ, **limits},
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # standard output is the master's alone
-                )
-        except OSError as error:
-            ours.close()
-            raise ResourceError(f"cannot start a process: {error}") from error
+            self._process, ours = start_connected(PROGRAM, str(os.getpid()), env=environment)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self._control = Channel(ours, START_DEADLINE)
@@ -124,6 +113,27 @@ class ForkServer:
             return self._control.receive()
         except (EOFError, OSError) as error:
             raise ForkServerLost from error
+
+
+def start_connected(program: str, *words: str, **how: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a program in a fresh interpreter; its arguments are `words`, a socket's file descriptor and the path.
+
+    `how` is as in `subprocess.Popen`. ResourceError where the system has no room for it.
+    """
+    ours, theirs = _sockets()
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, *words, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is the master's alone
+                **how,
+            )
+    except OSError as error:
+        ours.close()
+        raise ResourceError(f"cannot start a process: {error}") from error
+    return process, ours
 
 
 def _sockets() -> tuple[socket.socket, socket.socket]:

@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
 from evo.records import Played, Result, Task
 from evo.workers.channel import Answer, Failed, GivesUp, Packed, Ready, WorkerSpec
 from evo.workers.fork_server import START_DEADLINE, ForkServer, ForkServerLost, Slot, introductions
-from evo.workers.round import ATTEMPTS, Deadlines, Round, size
+from evo.workers.round import ATTEMPTS, Deadlines, Round, agreed, size
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 FORK_SERVERS = 3  # times in a row that the fork server may be lost
@@ -245,12 +245,7 @@ class Pool:
             slot.done(message.ticket)
         else:
             slot.ready, slot.introduced = True, message
-            if self._fingerprint and message.fingerprint != self._fingerprint:
-                raise ResourceError(
-                    f"workers compute differently: slot {slot.number} is {message.fingerprint}, "
-                    f"others are {self._fingerprint}"
-                )
-            self._fingerprint = message.fingerprint
+            self._fingerprint = agreed(message.fingerprint, self._fingerprint, f"slot {slot.number}")
 
     def _answer(self, slot: Slot, answer: Answer, now: Round) -> None:
         slot.done(answer.ticket)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from evo.environment import Environment
-from evo.errors import PoisonError
+from evo.errors import PoisonError, ResourceError
 from evo.records import Effort, Episodes, Played, Result, Task, empty_result
 from evo.workers.channel import Packed
 
@@ -141,6 +141,13 @@ class Round:
             f"{which}task {part.index + 1} of {self._count} has ended its worker{times} because the worker {why}; "
             f"the task is {_task_text(part.task)}"
         )
+
+
+def agreed(fingerprint: str, known: str, who: str) -> str:
+    """Return a worker's fingerprint; ResourceError where it is not the known one of others, if there is any."""
+    if known and fingerprint != known:
+        raise ResourceError(f"workers compute differently: {who} is {fingerprint}, others are {known}")
+    return fingerprint
 
 
 class Deadlines:

@@ -10,9 +10,7 @@ import math
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
@@ -27,7 +25,7 @@ from evo.plugins import registry
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
-from evo.workers.fork_server import THREADS
+from evo.workers.fork_server import THREADS, start_connected
 from evo.workers.hardware import cores
 from evo.workers.options import LearnerDevices, WorkersOptions, describe_learner
 from evo.workers.placement import memory_variables
@@ -96,15 +94,8 @@ class Driver:
 
     def __init__(self, driver: DriverSpec, scratch: Scratch | None = None) -> None:
         self._spec, self._scratch, self._joined = driver.run, scratch, False
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *sys.path],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # standard output is the master's alone
-                start_new_session=True,  # the master handles signals of the terminal
-            )
+        # The master handles signals of the terminal.
+        self._process, ours = start_connected(PROGRAM, start_new_session=True)
         self._channel = Channel(ours)
         self._channel.send(driver)
 

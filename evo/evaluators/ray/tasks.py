@@ -27,7 +27,7 @@ from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.pool import FIRST_DEADLINE, GROWTH
-from evo.workers.round import Deadlines, Round, size
+from evo.workers.round import Deadlines, Round, agreed, size
 
 KEPT = 2  # published matrices in the object store
 CHECK = 1.0  # seconds between checks of the cluster while nothing arrives
@@ -186,11 +186,8 @@ class Ray:
             now.replaced += answer.attempts
             now.put_back(ticket, f"died, as {answer.attempts - 1} before it did")
         else:
-            if self._fingerprint and answer.fingerprint != self._fingerprint:
-                raise ResourceError(
-                    f"workers compute differently: {answer.fingerprint}, others are {self._fingerprint}"
-                )
-            self._fingerprint, self._silences = answer.fingerprint, 0
+            self._fingerprint = agreed(answer.fingerprint, self._fingerprint, f"worker {answer.worker[:8]}")
+            self._silences = 0
             now.replaced += answer.attempt
             now.bytes_received += array_bytes(answer.result)
             self._notices += answer.notices
