@@ -27,6 +27,7 @@ FROM_GAME = {  # names of `evo.games`
     "below", "cos", "draw_number", "exp", "flat", "get", "get_signed", "normal", "put", "sin", "steps_played", "tanh",
     "uniform", "GOES_ON", "TERMINATED", "TRUNCATED",
 }  # fmt: skip
+RANDOM = "below, uniform and normal"
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
 DRAWING = ("render", "shown")
@@ -55,10 +56,15 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
 
 
 def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
-    module = game.definition.module
+    module, definition = game.definition.module, game.definition
     _check_declaration(game)
-    _check_names(game)
-    _check_randomness(game)
+    if found := undefined_in(definition.functions):  # also on branches that no episode here reaches
+        function, where, name = found
+        known = definition.step.__globals__
+        hint = f"; add `from evo.games import {name}`" if name in FROM_GAME else did_you_mean(name, known)
+        raise _broken(module, function, f"({where}) uses {name}, which is not defined{hint}")
+    if elsewhere := random_elsewhere(definition.functions):  # which compiled code does not repeat, whatever is seen
+        raise _broken(module, "it", f"uses {elsewhere}: draw random numbers with {RANDOM} alone")
     rewards: list[float] = []
     for seed in SEEDS:
         first, again = _episode(make(3), seed), _episode(make(3), seed)
@@ -84,22 +90,6 @@ def _notice_faint(module: str, rewards: Sequence[float]) -> None:
         notice(f"game {module}: {returned}: rewards are kept in thousandths")
 
 
-def _check_names(game: PlainGame) -> None:
-    """Find global names that nothing defines, also on branches that no episode here reaches."""
-    if found := undefined_in(game.definition.functions):
-        function, where, name = found
-        known = game.definition.step.__globals__
-        hint = f"; add `from evo.games import {name}`" if name in FROM_GAME else did_you_mean(name, known)
-        raise _broken(game.definition.module, function, f"({where}) uses {name}, which is not defined{hint}")
-
-
-def _check_randomness(game: PlainGame) -> None:
-    """Find random numbers of other libraries in the source: compiled code does not repeat them, whatever is seen."""
-    if found := random_elsewhere(game.definition.functions):
-        what = f"uses {found}: draw random numbers with below, uniform and normal alone"
-        raise _broken(game.definition.module, "it", what)
-
-
 def _check_beginnings(one: PlainGame, other: PlainGame) -> None:
     """Begin the episodes of many seeds twice; a draw that the seed does not fix may be equal in a few of them."""
     for seed in range(BEGINNINGS):
@@ -111,12 +101,8 @@ def _check_beginnings(one: PlainGame, other: PlainGame) -> None:
 
 
 def _differ(module: str, seed: int, where: str) -> ConfigurationError:
-    return _broken(
-        module,
-        "",
-        f"two episodes of seed {seed} differ {where}: draw random numbers with below, uniform and normal alone, and "
-        "keep what changes in the state",
-    )
+    what = f"draw random numbers with {RANDOM} alone, and keep what changes in the state"
+    return _broken(module, "", f"two episodes of seed {seed} differ {where}: {what}")
 
 
 def _check_declaration(game: PlainGame) -> None:
@@ -130,11 +116,8 @@ def _check_declaration(game: PlainGame) -> None:
             raise _broken(module, name, f"takes ({takes}), and must take ({', '.join(wanted)})")
     for name, array in zip(game.state._fields, game.state, strict=True):
         if array.dtype not in KINDS:
-            raise _broken(
-                module,
-                "arrays",
-                f"made {name} of type {array.dtype}; use float64, bool, int8 to int64 or uint8 to uint32",
-            )
+            known = "float64, bool, int8 to int64 or uint8 to uint32"
+            raise _broken(module, "arrays", f"made {name} of type {array.dtype}; use {known}")
     if not isinstance(game.shape, tuple) or not all(isinstance(n, int) and n > 0 for n in game.shape):
         raise _broken(module, "shape", f"is {game.shape!r}, and must be a tuple of positive whole numbers")
     for name, count in (("action_names", game.actions), ("observation_names", math.prod(game.shape))):
@@ -143,19 +126,13 @@ def _check_declaration(game: PlainGame) -> None:
             raise _broken(module, name, f"is {names!r:.60}, and must be a tuple of texts")
         if len(names) not in (0, count):
             raise _broken(module, name, f"has {len(names)} names for {count} values")
-    _check_bounds(game)
+    bounds = _bounds(game)
+    pair = isinstance(bounds, tuple | list) and all(isinstance(n, int | float) and math.isfinite(n) for n in bounds)
+    if bounds is not None and (not pair or len(bounds) != 2 or bounds[0] >= bounds[1]):
+        what = f"is {bounds!r:.60}, and must be the lowest and then the highest score, as in (0.0, 1.0)"
+        raise _broken(module, "score_bounds", what)
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
-
-
-def _check_bounds(game: PlainGame) -> None:
-    bounds = _bounds(game)
-    if bounds is None:
-        return
-    numbers = isinstance(bounds, tuple | list) and all(isinstance(n, int | float) and math.isfinite(n) for n in bounds)
-    if not numbers or len(bounds) != 2 or bounds[0] >= bounds[1]:
-        what = f"is {bounds!r:.60}, and must be the lowest and then the highest score, as in (0.0, 1.0)"
-        raise _broken(game.definition.module, "score_bounds", what)
 
 
 def _bounds(game: PlainGame) -> Any:

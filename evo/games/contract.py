@@ -48,20 +48,12 @@ def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> 
     Machine code is compiled again where the sources of `modules` change.
     """
     kernel_cache.depend(state, modules)
-    if state not in _games:
-        _name_apart(state)
-    _games[state] = {**DERIVED, **functions}
-
-
-def _name_apart(state: type) -> None:
-    """Give a state's type a name that no other game's has.
-
-    Numba tells named tuples apart by their names and fields alone when it looks for machine code, so of two games whose
-    states have the same, it would play the first in place of the second.
-    """
+    # Numba tells named tuples apart by their names and fields alone when it looks for machine code, so of two games
+    # whose states have the same, it would play the first in place of the second.
     name = f"{state.__module__}.{state.__qualname__}"
     earlier = sum(known.__name__.partition(" ")[0] == name for known in _games)  # a module that was loaded again
     state.__name__ = f"{name} {earlier}" if earlier else name
+    _games[state] = {**DERIVED, **functions}
 
 
 class _Choice(AbstractTemplate):  # type: ignore[misc]
