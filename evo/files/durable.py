@@ -85,7 +85,8 @@ def read_file(path: Path, *, most: int) -> bytes:
 def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
-    Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes.
+    Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes, ResourceError where
+    the process has no descriptor left.
     """
     try:
         # Without O_NONBLOCK, opening a FIFO would block.
@@ -93,6 +94,8 @@ def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: missing") from error
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise ResourceError(f"cannot open {path}: {error.strerror}") from error
         reason = error.strerror if isinstance(error, OSError) else error
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             reason = "it is a link; name the file itself"
