@@ -6,7 +6,7 @@ A generation, in the order of its calls:
     add them to the replay buffer                            DQN.receive -> evo.learning.replay_buffer
     for every `frames_per_update` frames played:             DQN.learn
         sample a batch, by priority                          ReplayBuffer.sample, DQN.examples
-        loss of each example, its mean, its gradient         DQNLoss (computed by evo.learning.exact.losses)
+        loss of each example, its mean, its gradient         DQNLoss
         clip the gradient's norm, one step of Adam           Learner.update
         new priorities; move the target network              ReplayBuffer.update_priorities, Learner.update_target
 

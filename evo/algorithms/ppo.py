@@ -5,10 +5,12 @@ A generation, in the order of its calls:
     play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions, M = E T rows
     advantages and returns of the rollout (GAE)              PPO.learn -> evo.learning.returns.generalised_advantages
     for every epoch, for every shuffled minibatch:           PPO.minibatches
-        loss of each example, its mean, its gradient         PPOLoss (computed by evo.learning.exact.losses)
+        loss of each example, its mean, its gradient         PPOLoss
         clip the gradient's norm, one step of Adam           Learner.update
 
-`evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` the network's two heads.
+`evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` the network's two heads. TensorFlow
+differentiates `PPOLoss` on GPUs; on CPUs its derivative is written out in `evo.learning.exact.losses`, with the same
+bits on every machine, and tests hold the two equal.
 """
 
 from __future__ import annotations
