@@ -25,7 +25,8 @@ def write_network(file: Path, kind: str, run: Run) -> None:
 
     network, weights, environment = run.config.network(), run.champion.weights, environment_of(run.config.environment)
     if kind not in ("npz", "python") and not network.differentiable:
-        raise ConfigurationError(f"--to {kind}: a {network.called} has no such form; use --to npz")
+        instead = "--to python or --to npz" if network.called == "decision tree" else "--to npz"
+        raise ConfigurationError(f"--to {kind}: a {network.called} has no such form; use {instead}")
     if kind == "npz":
         import numpy as np
 

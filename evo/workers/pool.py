@@ -250,8 +250,9 @@ class Pool:
     def _answer(self, slot: Slot, answer: Answer, now: Round) -> None:
         slot.done(answer.ticket)
         self._fork_servers_lost = 0
+        on_gpu = slot.where != "the CPU"
         for text in answer.notices:
-            self._say(text)
+            self._say(text, f"worker {slot.number} (process {slot.pid}, {slot.where}): " if on_gpu else "")
         if answer.ticket in now:
             self._deadlines.note(answer.seconds, size(now.task(answer.ticket)))
             is_large = len(answer.result.body) > LARGE
@@ -277,11 +278,11 @@ class Pool:
         elif ticket in now:
             now.put_back(ticket, why)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, who: str = "") -> None:
         """Add a notice, once for each text."""
         if text not in self._said:
             self._said.add(text)
-            self._notices.append(text)
+            self._notices.append(f"{who}{text}")
 
     def _give_up(self, slot: Slot, message: GivesUp, now: Round) -> None:
         """Go on without a slot whose device is too small, and let its task be played in another."""

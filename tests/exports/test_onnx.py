@@ -39,7 +39,7 @@ def states(**options: Any) -> tuple[list[dict[str, Any]], NDArray[np.float32]]:
     generator, told, seen = np.random.default_rng(1), list[dict[str, Any]](), []
     observation, info = env.reset(seed=1)
     while len(told) < 1000:
-        position, hunger = env.shown().position, int(env._batch.state.state.hunger[0])
+        position, hunger = env.shown(), int(env._batch.state.state.hunger[0])
         told.append({"body": position.body, "fruit": position.fruit, "heading": position.heading, "hunger": hunger})
         seen.append(observation)
         safe = np.flatnonzero(info["action_mask"])
