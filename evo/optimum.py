@@ -32,7 +32,6 @@ from evo.training.generation import AskTell
 if TYPE_CHECKING:
     from evo.run import Row
 
-HERE = "functions_of_this_process"  # the module that stands for functions of no module that workers could import
 EPISODES, TESTS = 4, 100  # calls for a candidate, and for the best vector, of a function that takes a seed
 DISTRIBUTIONS = ("sep_cma_es", "cma_es", "snes")  # whose usual population is 4 + 3 ln P (Hansen, 2016, table 1)
 
@@ -95,6 +94,8 @@ class Search:
         minimise: bool = False,
         **options: object,
     ) -> None:
+        if options.get("episodes", 1) != 1:
+            raise ConfigurationError("episodes: tell the mean over as many calls as you want; a search has one number")
         problem = Problem(_elsewhere, start, minimise)
         experiment = _experiment(problem, algorithm, 1, seed, 1, {algorithm: {**options, "episodes": 1}})
         network, environment = experiment.network(), environment_of(experiment.environment)
@@ -115,11 +116,16 @@ class Search:
         if request.weights is not None:
             self._parents = request.weights
         self._asked = np.concatenate([self._rebuilder.all(self._parents, task.weights) for task in request.tasks])
-        return self._asked
+        return self._asked.copy()
 
     def tell(self, fitness: ArrayLike) -> None:
         """Take the fitness of what was asked for; what is not finite ranks worst.  # [N]"""
-        values = np.asarray(fitness, np.float64)
+        if not len(self._asked):
+            raise ConfigurationError("fitness: ask comes first")
+        try:
+            values = np.asarray(fitness, np.float64)
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"fitness: {fitness!r:.60} is not {len(self._asked)} numbers") from None
         if values.shape != (len(self._asked),):
             raise ConfigurationError(f"fitness: {values.shape}, where {len(self._asked)} vectors were asked for")
         signed = self._sign * values
@@ -149,6 +155,9 @@ class Search:
         def part(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
+        own = {name: array.shape for name, array in self.state().items() if not name.startswith("record.")}
+        if any(name not in state for name in own) or np.shape(state["best"]) != own["best"]:
+            raise ConfigurationError("state: it is not of a search with the same arguments")
         generation = int(state["generation"])
         if generation:
             self._loop.algorithm.restore(part("state."), [part("record.")])
@@ -164,8 +173,8 @@ def _declared(
     fitness: Fitness | Problem, start: ArrayLike | int | None, minimises: bool, lower: float, upper: float
 ) -> Problem:
     if isinstance(fitness, Problem):
-        if start is not None or minimises != fitness.minimise:
-            raise ConfigurationError("a Problem says itself where it starts, and whether less is better")
+        if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf):
+            raise ConfigurationError("a Problem says itself where it starts, its bounds, and whether less is better")
         return fitness
     if start is None:
         raise ConfigurationError("start: give the first vector, or how many numbers it has")
@@ -185,13 +194,17 @@ def _search(
     with tempfile.TemporaryDirectory() as folder:
         experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
         for row in train(experiment, run_dir):
+            run_dir = row.run_dir
             if progress is not None:
                 progress(row)
-    found = Run(row.run_dir)
+    assert run_dir is not None
+    found = Run(run_dir)
+    if found.champion_file is None:
+        raise ConfigurationError(f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}")
     test = found.test
     assert test is not None
     x = problem.inside(found.champion.weights)
-    return Optimum(x, -test.mean if problem.minimise else test.mean, found, found.store.spent.frames)
+    return Optimum(x, 0.0 - test.mean if problem.minimise else test.mean, found, found.store.spent.frames)
 
 
 def _experiment(
@@ -204,13 +217,16 @@ def _experiment(
     folder: Path | None = None,
 ) -> Experiment:
     """Return the experiment of a search; a start that no module declares is written into a folder."""
+    for key, section in sections.items():
+        if not isinstance(section, Mapping):
+            raise ConfigurationError(f"{key}: no option of a search; others are in sections, as in {algorithm}={{...}}")
     size = problem.first.size
     module, name, declared = _home(problem, workers)
     environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
     if not declared:
         environment |= {"size": size, "minimise": problem.minimise}
-        bounds = {key: float(getattr(problem, key)) for key in ("lower", "upper")}
-        environment |= {key: value for key, value in bounds.items() if isfinite(value)}
+        bounds = {key: getattr(problem, key) for key in ("lower", "upper")}
+        environment |= {key: float(value) for key, value in bounds.items() if np.ndim(value) == 0 and isfinite(value)}
     episodes, tests = (EPISODES, TESTS) if problem.seeded else (1, 1)
     own: dict[str, object] = {}
     if algorithm in DISTRIBUTIONS:
@@ -233,7 +249,8 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
     """Return the module and the name where players find a problem, and whether it is declared there with its start."""
     home = problem.fitness.__module__
     named = vars(sys.modules[home]) if home != "__main__" and home in sys.modules else {}
-    for wanted in (problem, problem.fitness):
+    plain = not np.ndim(problem.lower) and not np.ndim(problem.upper)  # as an experiment can say it
+    for wanted in (problem, problem.fitness) if plain else (problem,):
         for name in (name for name, value in named.items() if value is wanted):
             with suppress(ConfigurationError):
                 registry.load([home])
@@ -241,14 +258,15 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
                 return home.rpartition(".")[2], name, wanted is problem
     if workers > 1:
         raise ConfigurationError(
-            f"workers: other processes cannot import {problem.fitness.__qualname__} of {problem.fitness.__module__}; "
+            f"workers: other processes cannot import {problem.name} of {problem.fitness.__module__}; "
             "write it as `fitness` into a module, or leave workers out"
         )
-    name = problem.fitness.__name__ if problem.fitness.__name__.isidentifier() else "fitness"
-    here = sys.modules.setdefault(HERE, ModuleType(HERE))
-    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem.fitness})
-    registry.load([HERE])
-    return HERE, name, False
+    name = getattr(problem.fitness, "__name__", "")
+    name = name if name.isidentifier() else "fitness"
+    here = sys.modules.setdefault(registry.HERE, ModuleType(registry.HERE))
+    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem})
+    registry.load([registry.HERE])
+    return registry.HERE, name, False
 
 
 def _start_file(folder: Path, start: NDArray[np.float32]) -> Path:

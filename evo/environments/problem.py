@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,17 +46,42 @@ class Problem:
     lower: ArrayLike = -math.inf
     upper: ArrayLike = math.inf
 
+    def __post_init__(self) -> None:
+        if not callable(self.fitness):
+            raise ConfigurationError(f"fitness: {self.fitness!r:.60} is not a function")
+
+    @property
+    def name(self) -> str:
+        """The name of the function, or of the class of an object that is called."""
+        return str(getattr(self.fitness, "__qualname__", type(self.fitness).__qualname__))
+
     @cached_property
     def first(self) -> NDArray[np.float32]:
-        """The vector where the search begins, within the bounds.  # [P]"""
-        start = np.zeros(self.start) if isinstance(self.start, int) else self.start
-        return self.inside(np.array(start, np.float32))
+        """The vector where the search begins, within the bounds; ConfigurationError: it is not one.  # [P]"""
+        start: Any = self.start
+        if isinstance(start, int | np.integer) and not isinstance(start, bool):
+            if not 1 <= start <= MOST_NUMBERS:
+                raise ConfigurationError(f"start: a vector has 1 to {MOST_NUMBERS:,} numbers, not {start:,}")
+            start = np.zeros(int(start), np.float32)
+        first = _numbers("start", start)
+        if first.ndim != 1 or not 1 <= first.size <= MOST_NUMBERS:
+            raise ConfigurationError(f"start: an array of shape {first.shape} is not a vector")
+        if not np.isfinite(first).all():
+            raise ConfigurationError("start: its numbers are not all finite in float32")
+        if self.bounds is not None and any(bound.shape not in ((), first.shape) for bound in self.bounds):
+            raise ConfigurationError(f"lower, upper: each is a number, or {first.size:,} of them, as in the vector")
+        return self.inside(first)
 
     @cached_property
     def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
         """The smallest and the largest weights; None where there are none.  # [] or [P] each"""
-        low, high = np.asarray(self.lower, np.float32), np.asarray(self.upper, np.float32)
-        return None if np.isneginf(low).all() and np.isposinf(high).all() else (low, high)
+        low, high = _numbers("lower", self.lower), _numbers("upper", self.upper)
+        if np.isneginf(low).all() and np.isposinf(high).all():
+            return None
+        with suppress(ValueError):  # where they are of two lengths, which `first` refuses
+            if not (np.all(low <= high) and np.all(low < math.inf) and np.all(high > -math.inf)):
+                raise ConfigurationError(f"lower, upper: no number is from {self.lower!s:.40} to {self.upper!s:.40}")
+        return low, high
 
     @cached_property
     def seeded(self) -> bool:
@@ -74,16 +100,27 @@ class Problem:
         except mistakes.PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
-            raise mistakes.of_function(self.fitness.__module__, self.fitness.__qualname__, error) from error
+            raise mistakes.of_function(self.fitness.__module__, self.name, error) from error
         return -value if self.minimise else value
 
 
-def _takes_seed(function: Fitness) -> bool:
+def _numbers(name: str, values: Any) -> NDArray[np.float32]:
     try:
-        inspect.signature(function).bind(None, 0)
-    except TypeError:
+        with np.errstate(over="ignore"):
+            return np.array(values, np.float32)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
+
+
+def _takes_seed(function: Fitness) -> bool:
+    """Return whether a function's second argument is a seed: one without a default, or of this name."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(None, 0)
+    except (TypeError, ValueError):  # ValueError: it is built in, as max
         return False
-    return True
+    second = [*signature.parameters.values()][1:2]
+    return all(one.name == "seed" or one.default is one.empty for one in second)
 
 
 class Options(EnvironmentOptions):
@@ -120,8 +157,10 @@ class Options(EnvironmentOptions):
                 )
             lower = -math.inf if self.lower is None else self.lower
             return Problem(found, self.size, self.minimise, lower, math.inf if self.upper is None else self.upper)
-        if not 1 <= found.first.size <= MOST_NUMBERS or found.first.ndim != 1:
-            raise ConfigurationError(f"environment.id: {self.id} starts at {found.first.shape}, not at a vector")
+        for key in ("minimise", "lower", "upper"):
+            own = getattr(self, key)
+            if own not in (None, False) and not np.array_equal(own, getattr(found, key)):
+                raise ConfigurationError(f"environment.{key}: {self.id} is a Problem, which says that itself")
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")
         return found

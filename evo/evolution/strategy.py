@@ -122,7 +122,7 @@ class EvolutionStrategy(Algorithm):
         known = fitness[1:][fitness[1:] > fitness_worst(fitness)]
         mean = averaged(np.cumsum(known)[-1].item(), len(known)) if len(known) else FITNESS_WORST
         # Counted without restarts too: it is part of every state.
-        rises = mean > self._best or (self._best == FITNESS_WORST and len(known) > 0)
+        rises = len(known) > 0 and (self._best == FITNESS_WORST or mean > self._best)
         self._best, self._stalled = (mean, 0) if rises else (self._best, self._stalled + 1)
         if 0 < self.options.restart_after <= self._stalled:
             self.restarts, self._best, self._stalled = self.restarts + 1, FITNESS_WORST, 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
 PROBLEMS = "problems"  # what a plug-in with a fitness function plugs into
+HERE = "functions_of_this_process"  # the module that stands for functions of no module that could be imported
 OPERATORS = "operators"  # what a plug-in of functions plugs into, which options name
 PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
 
@@ -145,6 +146,11 @@ def problem(name: str, of_it: str = "") -> Any:
     MissingPluginError: the plug-in is not loaded. ConfigurationError: it has no such thing.
     """
     module = _loaded.get((PROBLEMS, name))
+    if module is None and name == HERE:
+        raise MissingPluginError(
+            "environment.id: the fitness function of this run was of a script, and is not in a module that could be "
+            "imported; run the script again with this run_dir, or write the function into a module"
+        )
     if module is None:
         raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: add --plugin {name}")
     found = _problem_of(module, of_it)

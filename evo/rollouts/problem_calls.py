@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
 from evo.records import Episodes, Result, Task, empty_result, worst_of
 
@@ -51,5 +52,8 @@ class ProblemCalls:
 
     def seed_check(self) -> str:
         """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
-        one, other = (self._problem.value(self._problem.first, PROBED) for _ in range(2))
+        try:
+            one, other = (self._problem.value(self._problem.first, PROBED) for _ in range(2))
+        except ConfigurationError:  # zeros, where the search does not begin; else it is named where it is played
+            return ""
         return "" if one == other or math.isnan(one) else "ignored"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 import evo
 from evo.environments.problem import Problem
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, MissingPluginError
+from evo.plugins import registry
 from tests.helpers.calling import called, summary_of
 from tests.plugins import curves
 
@@ -144,3 +146,91 @@ def test_workers_need_a_function_that_they_can_import(tmp_path: Path) -> None:
         evo.maximise(lambda weights: 0.0, 2, workers=2, run_dir=tmp_path / "run")
     with pytest.raises(ConfigurationError, match="start: give the first vector"):
         evo.maximise(curves.sphere)
+
+
+def picky(weights: np.ndarray) -> float:
+    """Return a fitness that zeros do not have."""
+    return 1 / float(weights[0])
+
+
+def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
+    """Return a fitness with an option that is no seed."""
+    return scale * curves.sphere(weights)
+
+
+@pytest.mark.parametrize(
+    ("start", "bounds", "message"),
+    [
+        (np.ones((2, 3)), {}, r"start: an array of shape \(2, 3\) is not a vector"),
+        ("abc", {}, "start: 'abc' is neither a number nor a vector"),
+        (3.0, {}, r"start: an array of shape \(\) is not a vector"),
+        ([], {}, r"start: an array of shape \(0,\) is not a vector"),
+        (0, {}, "start: a vector has 1 to 134,217,728 numbers, not 0"),
+        (-1, {}, "start: a vector has 1 to 134,217,728 numbers, not -1"),
+        ([1e300, 1.0], {}, "start: its numbers are not all finite in float32"),
+        ([1.0, np.nan], {}, "start: its numbers are not all finite in float32"),
+        (2, {"lower": 1.0, "upper": -1.0}, "lower, upper: no number is from 1.0 to -1.0"),
+        (2, {"lower": np.nan}, "lower, upper: no number is from nan to inf"),
+        (2, {"upper": "a"}, "upper: 'a' is neither a number nor a vector"),
+        (2, {"lower": np.zeros(3)}, "lower, upper: each is a number, or 2 of them"),
+        (2, {"population": 8}, r"population: no option of a search; others are in sections"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(start: object, bounds: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        evo.minimise(curves.sphere, start, **bounds)  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_problem_are_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a Problem says itself where it starts, its bounds"):
+        evo.maximise(Problem(curves.sphere, 2), lower=1.0)
+    with pytest.raises(ConfigurationError, match="fitness: 5 is not a function"):
+        evo.maximise(5, 2)  # type: ignore[arg-type]
+    mine = experiment(tmp_path, "problem")
+    _, error = called(tmp_path, mine, *PLUGIN, "--dry-run", "--set", "environment.lower=3", code=2)
+    assert "is a Problem, which says that itself" in error
+
+
+def test_a_function_is_called_only_where_the_search_is_and_without_its_other_options(tmp_path: Path) -> None:
+    few = {"generations": 2, "sep_cma_es": {"population": 4}}
+    low = [0.5, 0.5]
+    assert evo.maximise(picky, [1.0, 2.0], run_dir=tmp_path / "picky", **few).fitness > 1
+    bounded = evo.maximise(Problem(lambda x: picky(x), [1.0, 2.0], lower=low), run_dir=tmp_path / "bounds", **few)
+    assert (bounded.x >= 0.5).all()
+    for name, function in (("option", scaled), ("partial", functools.partial(scaled)), ("norm", np.linalg.norm)):
+        best = evo.minimise(function, [1.0, 2.0], run_dir=tmp_path / name, **few)
+        assert best.fitness == function(best.x)
+        assert best.calls == 12
+    assert evo.minimise(max, np.int64(2), run_dir=tmp_path / "max", **few).fitness <= 0
+
+
+def test_a_search_that_has_ended_is_returned_again_and_one_that_found_nothing_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"generations": 2, "sep_cma_es": {"population": 4}}
+    one, other = (evo.minimise(curves.sphere, [1.0, 2.0], run_dir=tmp_path / "run", **few) for _ in range(2))
+    assert (one.fitness, one.calls) == (other.fitness, other.calls)
+    np.testing.assert_array_equal(one.x, other.x)
+    with pytest.raises(ConfigurationError, match="has given no finite number for any vector"):
+        evo.minimise(lambda _: np.nan, 2, run_dir=tmp_path / "none", **few)
+    monkeypatch.setattr(registry, "_loaded", {})  # as in another process
+    with pytest.raises(MissingPluginError, match="was of a script"):
+        registry.problem(registry.HERE)
+
+
+def test_mistakes_in_telling_are_named() -> None:
+    with pytest.raises(ConfigurationError, match="episodes: tell the mean"):
+        evo.Search(2, episodes=4)
+    search = evo.Search(2)
+    with pytest.raises(ConfigurationError, match="ask comes first"):
+        search.tell([])
+    weights = search.ask()
+    with pytest.raises(ConfigurationError, match="numbers"):
+        search.tell(["a"] * len(weights))  # type: ignore[list-item]
+    first = weights.copy()
+    weights[:] = 7
+    search.tell(np.arange(len(weights)))
+    np.testing.assert_array_equal(search.best, first[-1])
+    for other in (evo.Search(3), evo.Search(2, "ga")):
+        with pytest.raises(ConfigurationError, match="same arguments"):
+            other.restore(search.state())

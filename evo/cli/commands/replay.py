@@ -188,4 +188,5 @@ def _check_visible(environment: Environment, name: str, arguments: Namespace) ->
     shown = (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
     if shown and not environment.visible:
         why = "Gymnasium environments are not drawn" if ":" in name else f"{name} draws no pictures"
+        why = why if environment.problem is None else "a fitness function has no episodes"
         raise ConfigurationError(f"{why}, so there is nothing to show; --json gives facts")
