@@ -174,7 +174,8 @@ def _declared(
 ) -> Problem:
     if isinstance(fitness, Problem):
         if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf):
-            raise ConfigurationError("a Problem says itself where it starts, its bounds, and whether less is better")
+            way = "minimise" if fitness.minimise else "maximise"
+            raise ConfigurationError(f"a Problem has its own start and bounds, and this one is for evo.{way}")
         return fitness
     if start is None:
         raise ConfigurationError("start: give the first vector, or how many numbers it has")
@@ -217,6 +218,10 @@ def _experiment(
     folder: Path | None = None,
 ) -> Experiment:
     """Return the experiment of a search; a start that no module declares is written into a folder."""
+    unused = {*sections} & {*registry.names("algorithms")} - {algorithm}
+    if unused:
+        name = min(unused)
+        raise ConfigurationError(f'{name}: is not the algorithm, which is {algorithm}; add algorithm="{name}"')
     for key, section in sections.items():
         if not isinstance(section, Mapping):
             raise ConfigurationError(f"{key}: no option of a search; others are in sections, as in {algorithm}={{...}}")

@@ -6,6 +6,7 @@ the seed of that episode, and what it returns is the return, in float64.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Callable
@@ -96,12 +97,18 @@ class Problem:
         """Return what is maximised: the fitness, or less it; ConfigurationError where the function fails."""
         try:
             found = self.fitness(self.inside(weights), seed) if self.seeded else self.fitness(self.inside(weights))
-            value = float(found)
+            value = _number(found)
         except mistakes.PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
             raise mistakes.of_function(self.fitness.__module__, self.name, error) from error
         return -value if self.minimise else value
+
+
+def _number(found: Any) -> float:
+    if np.ndim(found) or isinstance(found, str | bytes) or found is None:
+        raise TypeError(f"it must return a number, not {found!r:.40}")
+    return float(found)
 
 
 def _numbers(name: str, values: Any) -> NDArray[np.float32]:
@@ -191,6 +198,19 @@ class ProblemEnvironment(environment.Environment):
     def continuous(self) -> bool:
         """Return that the vector has numbers."""
         return True
+
+    @property
+    def sources(self) -> str:
+        """A digest of a function that no module has, which must not change within a run, with its start and bounds."""
+        if self.options.id.split(":")[1] != registry.HERE:
+            return ""
+        problem, function = self.problem, inspect.unwrap(self.problem.fitness)
+        try:
+            text = inspect.getsource(function)
+        except (OSError, TypeError):  # it was not read from a file, or is an object
+            text = repr(getattr(getattr(function, "__code__", None), "co_code", ""))
+        about = repr((text, problem.minimise, problem.bounds)).encode()
+        return hashlib.sha256(about + problem.first.tobytes()).hexdigest()
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Raise ConfigurationError: there are no episodes to play."""

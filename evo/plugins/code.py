@@ -41,7 +41,7 @@ def of_plugins() -> dict[str, str]:
 def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Return a line for all code that an identity names and that differs now; plug-ins of one alone do not count."""
     (game, plugins), (game_now, plugins_now) = ([one.get(key) for key in (GAME, PLUGINS)] for one in (run, now))
-    changed = ["the game"] if game and game_now and game != game_now else []
+    changed = ["the game or the function"] if game and game_now and game != game_now else []
     if isinstance(plugins, Mapping) and isinstance(plugins_now, Mapping):
         changed += [
             f"plug-in {name}" for name in plugins_now if plugins.get(name, plugins_now[name]) != plugins_now[name]

@@ -67,7 +67,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         module.make(experiment.options, setup),
         experiment.validation,
         experiment.run.seed,
-        setup.start,
+        None if start is None else start.weights,
         setup.curriculum,
         plugin=module.__name__ if module.__name__ in loaded() else "",
     )

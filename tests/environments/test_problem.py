@@ -182,7 +182,7 @@ def test_what_cannot_be_searched_is_named(start: object, bounds: dict[str, objec
 
 
 def test_arguments_of_a_problem_are_not_passed_over(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="a Problem says itself where it starts, its bounds"):
+    with pytest.raises(ConfigurationError, match="a Problem has its own start and bounds"):
         evo.maximise(Problem(curves.sphere, 2), lower=1.0)
     with pytest.raises(ConfigurationError, match="fitness: 5 is not a function"):
         evo.maximise(5, 2)  # type: ignore[arg-type]
@@ -234,3 +234,25 @@ def test_mistakes_in_telling_are_named() -> None:
     for other in (evo.Search(3), evo.Search(2, "ga")):
         with pytest.raises(ConfigurationError, match="same arguments"):
             other.restore(search.state())
+
+
+def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    def searched(function: evo.environments.problem.Fitness, generations: int) -> evo.Optimum:
+        return evo.minimise(function, [1.0, 2.0], generations=generations, run_dir=tmp_path / "run")
+
+    def quadratic(weights: np.ndarray) -> float:
+        return float(np.sum(weights**2))
+
+    assert searched(quadratic, 3).run.store.next_generation == 3
+    assert searched(quadratic, 5).run.store.next_generation == 5
+    with pytest.raises(ConfigurationError, match="the code of the game or the function differs"):
+        searched(lambda weights: float(np.sum(weights**4)), 7)
+
+
+def test_what_a_search_does_not_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match='cma_es: is not the algorithm, which is sep_cma_es; add algorithm="cma_es"'
+    ):
+        evo.minimise(curves.sphere, 3, cma_es={"population": 10}, run_dir=tmp_path / "run")
+    with pytest.raises(ConfigurationError, match=r"this one is for evo\.minimise"):
+        evo.maximise(curves.problem)
