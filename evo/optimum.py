@@ -96,9 +96,10 @@ class Search:
     ) -> None:
         if options.get("episodes", 1) != 1:
             raise ConfigurationError("episodes: tell the mean over as many calls as you want; a search has one number")
-        problem = Problem(_elsewhere, start, minimise)
+        problem, outer = Problem(_elsewhere, start, minimise), registry.searched_here.get()
         experiment = _experiment(problem, algorithm, 1, seed, 1, {algorithm: {**options, "episodes": 1}})
         network, environment = experiment.network(), environment_of(experiment.environment)
+        registry.searched_here.set(outer)
         setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
         self._loop = AskTell(registry.find("algorithms", algorithm).make(experiment.options, setup))
         self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
@@ -192,12 +193,16 @@ def _search(
     progress: Callable[[Row], object] | None = None,
     **sections: Mapping[str, object],
 ) -> Optimum:
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
-        for row in train(experiment, run_dir):
-            run_dir = row.run_dir
-            if progress is not None:
-                progress(row)
+    outer = registry.searched_here.get()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
+            for row in train(experiment, run_dir):
+                run_dir = row.run_dir
+                if progress is not None:
+                    progress(row)
+    finally:
+        registry.searched_here.set(outer)
     assert run_dir is not None
     found = Run(run_dir)
     if found.champion_file is None:
@@ -269,8 +274,9 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
     name = getattr(problem.fitness, "__name__", "")
     name = name if name.isidentifier() else "fitness"
     here = sys.modules.setdefault(registry.HERE, ModuleType(registry.HERE))
-    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem})
+    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem.fitness})
     registry.load([registry.HERE])
+    registry.searched_here.set({name: problem})
     return registry.HERE, name, False
 
 

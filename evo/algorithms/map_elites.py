@@ -107,6 +107,7 @@ class Children(NamedTuple):
     """What the new candidates of a generation would change in the archive."""
 
     cells: NDArray[np.int64]  # [N] NOWHERE where scores are not finite
+    fitness: NDArray[Any]  # [N]
     gains: NDArray[Any]  # [N] fitness above that of the cell's elite; in an empty cell, fitness
     empty: NDArray[np.bool_]  # [N] whether the cell has no elite
 
@@ -246,7 +247,7 @@ class MapElites(Algorithm):
         place = np.searchsorted(self._table[:, 0], cells)
         known = np.append(self._table[:, 0], NOWHERE - 1)[place] == cells
         present = np.append(self._table[:, 1], 0)[np.where(known, place, -1)]
-        return Children(cells, fitness - present, ~known & (cells != NOWHERE))
+        return Children(cells, fitness, fitness - present, ~known & (cells != NOWHERE))
 
     def _promising(self, children: Children) -> NDArray[np.int64]:
         """Return the children to evaluate again: the best of each cell, where it would enter the archive now.
@@ -254,7 +255,7 @@ class MapElites(Algorithm):
         Those of empty cells come first, then those that gain most.  # -> [K]
         """
         best: dict[int, int] = {}
-        for k in np.argsort(-children.gains, kind="stable").tolist():
+        for k in np.argsort(-children.fitness, kind="stable").tolist():
             best.setdefault(int(children.cells[k]), k)
         better = [k for k in best.values() if children.improving[k]]  # none of them is NOWHERE
         better.sort(key=lambda k: (not children.empty[k], -children.gains[k], k))

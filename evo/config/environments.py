@@ -13,6 +13,7 @@ from evo.options import EnvironmentOptions
 from evo.plugins import registry
 from evo.plugins.mistakes import check_environment
 
+PROBLEM = re.compile(r"problem:\w{1,100}(:\w{1,100})?", re.ASCII)
 PLUGIN = re.compile(r"\w{1,100}", re.ASCII)  # the last name of a module
 
 
@@ -58,6 +59,8 @@ def require_plug_ins(who: str, algorithm: object, identifier: object) -> None:
     for folder, name in (("algorithms", algorithm), ("environments", identifier)):
         if not isinstance(name, str):
             continue
+        if folder == "environments" and PROBLEM.fullmatch(name):
+            registry.problems_in(name.split(":")[1])
         registered = name.startswith(PREFIX) and ":" not in name.removeprefix(PREFIX)
         if not registered and not PLUGIN.fullmatch(name):
             continue  # no plug-in can have such a name

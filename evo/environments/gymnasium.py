@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo import environment
-from evo.environments.instances import Instance
+from evo.environments.instances import Instance, close
 from evo.environments.spaces import Spaces, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError
 from evo.options import IN_TRAINING, EnvironmentOptions
@@ -112,7 +112,7 @@ class GymnasiumEnvironment(environment.Environment):
         by = self.normalisation  # of an environment that is closed again
         env = self._raw()
         if not 0 < (seen := math.prod(env.observation_space.shape or ())) <= MOST_SEEN:
-            env.close()
+            close(env)
             raise ConfigurationError(
                 f"environment.id: an observation of shape {env.observation_space.shape} has {seen:,} numbers; there "
                 f"must be at least one, and at most {MOST_SEEN:,} fit"
@@ -152,7 +152,7 @@ class GymnasiumEnvironment(environment.Environment):
         try:
             return with_known_actions(with_array_observations(env, name, self.options.stack), name)
         except ConfigurationError:
-            env.close()
+            close(env)
             raise
 
     @cached_property
@@ -164,7 +164,7 @@ class GymnasiumEnvironment(environment.Environment):
         if known is None or known[0] is not spec:  # it may be registered again, as another one
             env = self.env()
             known = _known[self.options] = spec, spaces_of(env)
-            env.close()
+            close(env)
         return known[1]
 
     @property

@@ -93,10 +93,7 @@ class Instance:
 
     def close(self) -> None:
         """Close the environment; what it raises then has no consequence."""
-        try:
-            self._env.close()
-        except Exception as error:
-            notice(f"{self.name}.close {mistakes.exception_text(error)}")
+        close(self._env)
 
     def sample(self) -> Any:
         """Return an action that the environment allows, drawn by its space."""
@@ -147,6 +144,15 @@ class Instance:
                 return None
             raise self._fault(hook, "an action_mask that allows no action", f"{must}; end the episode where none is")
         return found.astype(np.int8)
+
+
+def close(env: Any) -> None:
+    """Close an environment; what it raises then has no consequence."""
+    try:
+        env.close()
+    except Exception as error:
+        name = type(getattr(env, "unwrapped", env)).__qualname__
+        notice(f"{name}.close {mistakes.exception_text(error)}")
 
 
 def _described(returned: Any) -> str:

@@ -10,12 +10,13 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType, ModuleType
+from types import FrameType, MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean, typed
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
 PROBLEMS = "problems"  # what a plug-in with a fitness function plugs into
+# What the search of this thread searches, by its name in HERE, where another thread may have another one of that name.
+searched_here: ContextVar[Mapping[str, Any]] = ContextVar("searched_here", default=MappingProxyType({}))
 HERE = "functions_of_this_process"  # the module that stands for functions of no module that could be imported
 OPERATORS = "operators"  # what a plug-in of functions plugs into, which options name
 PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
@@ -145,6 +148,15 @@ def problem(name: str, of_it: str = "") -> Any:
 
     MissingPluginError: the plug-in is not loaded. ConfigurationError: it has no such thing.
     """
+    searched = searched_here.get().get(of_it) if name == HERE else None
+    found = _problem_of(problems_in(name), of_it) if searched is None else searched
+    if not callable(getattr(found, "fitness", found)):
+        raise ConfigurationError(f"environment.id: {name} has no function {of_it or 'fitness'}")
+    return found
+
+
+def problems_in(name: str) -> ModuleType:
+    """Return the plug-in of this name that declares problems; MissingPluginError: it is not loaded."""
     module = _loaded.get((PROBLEMS, name))
     if module is None and name == HERE:
         raise MissingPluginError(
@@ -153,10 +165,7 @@ def problem(name: str, of_it: str = "") -> Any:
         )
     if module is None:
         raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: add --plugin {name}")
-    found = _problem_of(module, of_it)
-    if not callable(getattr(found, "fitness", found)):
-        raise ConfigurationError(f"environment.id: {name} has no function {of_it or 'fitness'}")
-    return found
+    return module
 
 
 def operator(named: str) -> Callable[..., Any]:

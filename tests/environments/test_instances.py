@@ -282,3 +282,18 @@ def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> Non
         assert (set(returns[0].tolist()) == {5.0}) == expected
         rollout.renewed = True
         OPEN.close()
+
+
+class Unclosable(gymnasium.Env):
+    """Raises where it is closed."""
+
+    observation_space, action_space = SEEN, TWO
+
+    def close(self) -> None:
+        raise RuntimeError("it is stuck")
+
+
+def test_an_environment_that_cannot_be_closed_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    gymnasium.register("odd/Unclosable-v0", Unclosable)
+    assert make(Options(id="gymnasium:odd/Unclosable-v0")).actions == 2
+    assert "Unclosable.close raised RuntimeError: it is stuck" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,24 @@ def test_what_a_search_does_not_use_is_refused(tmp_path: Path) -> None:
         evo.minimise(curves.sphere, 3, cma_es={"population": 10}, run_dir=tmp_path / "run")
     with pytest.raises(ConfigurationError, match=r"this one is for evo\.minimise"):
         evo.maximise(curves.problem)
+
+
+def test_searches_in_two_threads_each_have_their_own_function(tmp_path: Path) -> None:
+    def found(place: float) -> evo.Optimum:
+        few = {"generations": 4, "sep_cma_es": {"population": 6}}
+        return evo.minimise(lambda x: curves.sphere(x - place), [1.0, 2.0], run_dir=tmp_path / f"{place}", **few)
+
+    with ThreadPoolExecutor(2) as pool:
+        for place, best in zip((0.0, 50.0), pool.map(found, (0.0, 50.0)), strict=True):
+            assert best.fitness == curves.sphere(best.x - np.float32(place))
+            assert best.run.champion.weights.shape == (2,)
+
+
+def test_a_run_is_not_accused_where_the_module_of_its_problem_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called(tmp_path, experiment(tmp_path, "problem"), *PLUGIN, *SMALL, "--run-dir", "run", "--backend", "serial")
+    monkeypatch.setattr(registry, "_loaded", {})  # as in another process
+    out, error = called(tmp_path, "verify", "run", code=2, program="evo")
+    assert "DIFFERS" not in out
+    assert "add --plugin curves" in error
