@@ -266,7 +266,7 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
                 registry.load([home])
                 registry.problem(home.rpartition(".")[2], name)
                 return home.rpartition(".")[2], name, wanted is problem
-    if workers > 1:
+    if workers != 1:
         raise ConfigurationError(
             f"workers: other processes cannot import {problem.name} of {problem.fitness.__module__}; "
             "write it as `fitness` into a module, or leave workers out"

@@ -235,12 +235,12 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
 
     def build(environment: Environment) -> None:
         fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
-        extra = algorithm.extra_outputs(environment) if algorithm else 0
-        network = Network.of(fitted[0], environment, extra)
         if algorithm and algorithm.learns and environment.problem is not None:
             raise ConfigurationError(
                 "run.algorithm: a fitness function has no steps to learn from; evolve it, as with sep_cma_es or ga"
             )
+        extra = algorithm.extra_outputs(environment) if algorithm else 0
+        network = Network.of(fitted[0], environment, extra)
         if algorithm and algorithm.learns and not network.differentiable:
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"

@@ -147,7 +147,8 @@ class Options(EnvironmentOptions):
     @field_validator("id")
     @classmethod
     def _named(cls, value: str) -> str:
-        if not value.startswith(PREFIX) or not all(part.isidentifier() for part in value.split(":")):
+        parts = value.split(":")
+        if not value.startswith(PREFIX) or len(parts) > 3 or not all(part.isidentifier() for part in parts):
             raise ValueError(f'"{value:.60}" is not "problem:" and the name of a plug-in')
         return value
 

@@ -31,13 +31,14 @@ def make(**options: object) -> MapElites:
 def test_empty_cells_rank_before_improvements_and_these_before_all_others() -> None:
     children = Children(
         cells=np.array([3, 4, 5, 5, NOWHERE, 6, 7]),
+        fitness=np.array([50, 7, 20, 70, -9, -5, 70]),
         gains=np.array([40, -3, 10, 60, -9, -5, 70]),
         empty=np.array([False, False, False, False, False, True, True]),
     )
     ranks = cma_me.ranked(children)
     assert np.argsort(-ranks).tolist() == [6, 5, 3, 0, 2, 1, 4]
     assert ranks[4] == FITNESS_WORST
-    same = Children(np.array([1, 1]), np.array([2, 2]), np.array([False, False]))
+    same = Children(np.array([1, 1]), np.array([2, 2]), np.array([2, 2]), np.array([False, False]))
     assert len(set(cma_me.ranked(same).tolist())) == 1
 
 

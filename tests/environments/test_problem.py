@@ -174,6 +174,7 @@ def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
         (2, {"lower": np.nan}, "lower, upper: no number is from nan to inf"),
         (2, {"upper": "a"}, "upper: 'a' is neither a number nor a vector"),
         (2, {"lower": np.zeros(3)}, "lower, upper: each is a number, or 2 of them"),
+        (2, {"workers": {"count": 2}}, "workers"),
         (2, {"population": 8}, r"population: no option of a search; others are in sections"),
     ],
 )
@@ -278,3 +279,14 @@ def test_a_run_is_not_accused_where_the_module_of_its_problem_is_not_named(
     out, error = called(tmp_path, "verify", "run", code=2, program="evo")
     assert "DIFFERS" not in out
     assert "add --plugin curves" in error
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "erl"])
+def test_what_learns_from_steps_is_refused_alike(algorithm: str) -> None:
+    with pytest.raises(ConfigurationError, match="a fitness function has no steps to learn from"):
+        evo.minimise(curves.sphere, 2, algorithm=algorithm)
+
+
+def test_a_name_of_too_many_parts_is_refused(tmp_path: Path) -> None:
+    _, error = called(tmp_path, experiment(tmp_path, "problem:other"), *PLUGIN, "--dry-run", code=2)
+    assert 'is not "problem:" and the name of a plug-in' in error
