@@ -212,7 +212,11 @@ def still_rising(signs: Signs) -> str:
     error = math.sqrt((third.var(ddof=1) + last.var(ddof=1)) / quarter)
     if last.mean() - third.mean() <= CERTAIN * error:
         return ""
-    more = command("evo", "resume", str(signs.run.directory), "--generations", str(2 * len(returns)))
+    run, words = signs.run, list[str]()
+    if run.ended:  # one that was stopped goes on without more words
+        budget = len(returns) < run.config.generations
+        words = ["--set", "run.budget={}"] if budget else ["--generations", str(2 * len(returns))]
+    more = command("evo", "resume", str(run.directory), *words)
     before, now = figure(float(third.mean())), figure(float(last.mean()))
     return (
         f"returns were still rising ({before} in the third quarter, {now} in the last): train longer before you change "

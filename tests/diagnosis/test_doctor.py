@@ -16,8 +16,8 @@ from gymnasium.wrappers import RescaleAction
 from benchmarks.doctor import CASES, trained
 from evo.config.experiment import Experiment
 from evo.diagnosis.evolution import takeover
-from evo.diagnosis.examination import diagnosis
-from evo.diagnosis.signs import Finding
+from evo.diagnosis.examination import diagnosis, still_rising
+from evo.diagnosis.signs import Finding, Signs
 from evo.report.tables import times
 from evo.report.verdict import trend
 from evo.store.champion import Champion, Score
@@ -152,6 +152,18 @@ def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, 
     assert len(notes) == (slope > 0)
     assert not notes or notes[0].endswith("python -m evo resume run --generations 32")
     assert not notes or "(9.5 in the third quarter, 14 in the last)" in notes[0]
+
+
+def test_a_run_that_has_not_ended_is_to_go_on_and_one_without_budget_to_get_more(tmp_path: Path) -> None:
+    rows = [{**LEARNING, "mean": generation + 0.5 * (-1) ** generation, "frames": 1.0} for generation in range(16)]
+    for change, words in (("run.generations=99", ""), ("run.budget={frames=9}", " --set 'run.budget={}'")):
+        experiment = Experiment.load(ROOT / "experiments" / "ppo_snake.toml", "run.generations=99", change)
+        name = f"run{len(words)}"
+        with Store.create(tmp_path / name, experiment.to_toml(provenance()), experiment.identity()) as store:
+            for generation, row in enumerate(rows):
+                store.commit(generation, {"mean": np.zeros(1)}, {}, row, best=False)
+        note = still_rising(Signs(Run(tmp_path / name)))
+        assert note.endswith(f"resume {tmp_path / name}{words}"), note
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0])
