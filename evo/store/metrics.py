@@ -93,15 +93,18 @@ class MetricsFile:
     def trim(self, generations: int) -> str:
         """Cut off the lines of generations that were not committed, and an incomplete one; return a notice, or "".
 
-        No other line is removed, whether it can be read or not, and none where reading fails.
+        No other line is removed, whether it can be read or not, and none where reading fails. A last line that lacks
+        its line end alone is complete: the next append adds it.
         """
         end, cut = 0, None
         try:
             for after, text in lines_of(self.path) if os.path.lexists(self.path) else ():
+                whole = text.endswith(b"\n")
                 with suppress(ValueError):
                     committed = metrics_in(text)["generation"] < generations
                     cut = None if committed else end if cut is None else cut
-                end = after if text.endswith(b"\n") else end
+                    whole = True
+                end = after if whole else end
             with resources("write", self.path):
                 if cut is not None or (os.path.lexists(self.path) and self.path.stat().st_size > end):
                     os.truncate(self.path, end if cut is None else cut)

@@ -90,6 +90,20 @@ def test_what_has_no_name_or_value_of_a_metric_is_dropped_by_every_reader_and_ke
     assert file.read_bytes() == written
 
 
+def test_a_last_line_that_lacks_its_line_end_alone_is_kept(run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    file, written = MetricsFile(run), (run / "metrics.jsonl").read_bytes()
+    before = file.read()
+    file.path.write_bytes(written[:-1])
+    assert file.trim(len(before)) == ""
+    assert file.read() == before
+    assert file.append(len(before), {"mean": 1.0}) == ""
+    assert file.path.read_bytes().startswith(written)
+    file.path.write_bytes(written[:-2])
+    file.trim(len(before))
+    assert file.path.read_bytes() == written[: written.rindex(b"\n", 0, -1) + 1]
+
+
 def test_a_table_of_no_generations_has_a_header() -> None:
     assert csv_of([]) == "generation\n"
 
