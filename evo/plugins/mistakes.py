@@ -32,6 +32,8 @@ EXPECTED = {
     "step": "it must return an observation, a reward, terminated, truncated, and a dictionary",
     "metrics_of_episode": "it must return a whole number for each of `episode_metrics`",
     "generation": "it must yield Requests, be sent their results, and return a dictionary of numbers",
+    "generation: metric": "it must be a number, named by at most 60 letters, digits, _ . / and -, and not "
+    "`generation`; frames, slots, passes and seconds are 0 or more",
     "finalists": "it must return Finalists, with weights [F, P]",
     "state": "it must return a dictionary of arrays",
     "record": "it must return a dictionary of arrays",
@@ -105,6 +107,11 @@ def expect(fits: bool, module: str, hook: str, found: object) -> None:
     """Raise ConfigurationError where a plug-in's function has returned something else than is expected."""
     if not fits:
         raise _mistake(module, hook, f"gave a value of type {type(found).__name__}")
+
+
+def of_metric(module: str, hook: str, name: str, value: object) -> ConfigurationError:
+    """Return the mistake of a plug-in's metric that no reader of metrics would show."""
+    return _mistake(module, f"{hook}: metric", f"{name!r:.80} is {value!r:.40}")
 
 
 def is_named(found: object) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,59}", re.ASCII)
 LARGEST_VALUE = 1e300
 LAST_GENERATION = 1 << 53
+SUMMED = ("frames", "slots", "forward_passes", "backward_passes")  # of a generation
 
 
 class MetricsFile:
@@ -129,6 +131,16 @@ def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
     if type(generation) is not int or not 0 <= generation < LAST_GENERATION:
         return {}
     return {name: value for name, value in line.items() if NAME.fullmatch(name) and _is_value(value)}
+
+
+def is_metric(name: str, value: object) -> bool:
+    """Return whether an algorithm may give this metric: a number whose name is a metric's, and what is counted finite.
+
+    Others would be left out by everything that reads the file.
+    """
+    if name == "generation" or not NAME.fullmatch(name) or type(value) is bool or not isinstance(value, Real):
+        return False
+    return not (name in SUMMED or name.startswith("seconds_")) or 0 <= float(value) < LARGEST_VALUE
 
 
 def _is_value(value: object) -> bool:

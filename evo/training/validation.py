@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.errors import ConfigurationError
-from evo.plugins.mistakes import expect, is_named
+from evo.plugins.mistakes import expect, is_named, of_metric
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Arrays,
@@ -26,6 +26,7 @@ from evo.records import (
     mean_returns,
     summed,
 )
+from evo.store.metrics import is_metric
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -101,6 +102,9 @@ class Validated:
         if self._plugin:
             self._expect(results is not None, "generation", None)  # it has requested nothing
             self._expect(is_named(metrics) and all(map(np.isscalar, metrics.values())), "generation", metrics)
+            for name, value in metrics.items():
+                if not is_metric(name, value):
+                    raise of_metric(self._plugin, f"{type(self.algorithm).__name__}.generation", name, value)
         return metrics if curriculum is None else {**metrics, **curriculum.metrics(number)}
 
     def due(self, number: int) -> bool:
