@@ -33,7 +33,7 @@ from evo.files.layout import (
 from evo.files.lines import lines_of
 from evo.files.lock import LOCK, acquire, release, runs
 from evo.plugins.registry import command
-from evo.store.checkpoints import KEEP_LAST, population_file, verified
+from evo.store.checkpoints import KEEP_LAST, damaged_records, population_file, verified
 from evo.store.manifest import Line, Manifest, header, parse
 from evo.version import __version__
 
@@ -188,8 +188,9 @@ def require_run_directory(directory: Path) -> None:
 def recover(directory: Path, descriptor: int | None = None) -> Recovered:
     """Read the manifest up to the newest generation with an intact checkpoint; change nothing.
 
-    With the `descriptor` of the manifest, its lines take no memory. Raises DataError where the first line is invalid,
-    or no intact checkpoint is left.
+    With the `descriptor` of the manifest, its lines take no memory, and of the newest checkpoints one is preferred
+    whose generation has an intact record too, which an algorithm may need to go on. Raises DataError where the first
+    line is invalid, or no intact checkpoint is left.
     """
     path = directory / MANIFEST
     manifest = parse(lines_of(path), str(path), descriptor)
@@ -199,6 +200,7 @@ def recover(directory: Path, descriptor: int | None = None) -> Recovered:
         reason = "an append was interrupted" if manifest.torn else "this line and all after it are ignored"
         notices.append(f"{path}: {manifest.damage}; {reason}")
     recent = 0 if damaged else KEEP_LAST  # retention removes older checkpoints, so only these are reported as missing
+    without_record = None
     for line in reversed(manifest.lines):
         name = population_file(line.generation)
         if name not in line.files:
@@ -210,13 +212,28 @@ def recover(directory: Path, descriptor: int | None = None) -> Recovered:
                 notices.append(str(error))
             damaged, recent = True, recent - 1
             continue
-        count = line.generation + 1
-        if damaged:
-            notices.append(f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}")
-        return Recovered(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
+        found = _recovered(directory, manifest, line, notices, damaged)
+        lost = damaged_records(directory, [line]) if descriptor is not None else []
+        if not lost:
+            return found
+        if without_record is None:
+            without_record = found
+        if recent <= 0:
+            break
+        notices, damaged, recent = [*notices, *lost], True, recent - 1
+    if without_record is not None:
+        return without_record
     if damaged:
         raise DataError(f"{directory}: no intact checkpoint is left: {'; '.join(notices)}")
     return Recovered(manifest, manifest.lines[:0], manifest.ends[0], tuple(notices), damaged)
+
+
+def _recovered(directory: Path, manifest: Manifest, line: Line, notices: Sequence[str], damaged: bool) -> Recovered:
+    """Return the run up to a line whose checkpoint is intact."""
+    count = line.generation + 1
+    before = f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}"
+    notices = (*notices, before) if damaged else tuple(notices)
+    return Recovered(manifest, manifest.lines[:count], manifest.ends[count], notices, damaged)
 
 
 def clean(directory: Path, recovered: Recovered) -> None:

@@ -717,6 +717,28 @@ def test_where_no_checkpoint_is_good_the_run_is_refused_and_left_untouched(tmp_p
     assert snapshot(tmp_path) == before
 
 
+def test_a_run_goes_on_from_before_a_damaged_record_and_makes_it_again(tmp_path: Path) -> None:
+    store = made(tmp_path / "run", 5, flush_each=True)
+    whole = store.state_hash
+    store.close()
+    path = tmp_path / "run" / "records" / "gen-000004-000004.h5"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 128]))
+    assert Store.read(tmp_path / "run").next_generation == 5
+    with Store.open(tmp_path / "run") as store:
+        assert store.next_generation == 4
+        assert "gen-000004-000004.h5 is damaged" in store.notices[0]
+        assert store.notices[1].endswith("continues from the checkpoint before, after 4 generations")
+        commit(store, 4)
+        assert store.state_hash == whole
+    assert path.read_bytes() == data
+    for path in (tmp_path / "run" / "records").iterdir():
+        path.unlink()
+    with Store.open(tmp_path / "run") as store:
+        assert store.next_generation == 5  # no checkpoint has a record, and most algorithms need none
+        assert len(store.notices) == 1
+
+
 def test_a_record_that_was_changed_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "run", 2, flush_each=True).close()
     path = tmp_path / "run" / "records" / "gen-000001-000001.h5"
