@@ -51,6 +51,9 @@ def hold(descriptor: int, directory: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = _holder(descriptor)
+        if holder == os.getpid():
+            this = f"process {holder}, which is this one: iterate to its end, or close, what trains there"
+            raise LockedError(f"{directory} is in use by {this}") from error
         name = f"process {holder}" if holder else "another process"
         raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
     except OSError as error:

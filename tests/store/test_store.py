@@ -739,6 +739,11 @@ def test_a_run_goes_on_from_before_a_damaged_record_and_makes_it_again(tmp_path:
         assert len(store.notices) == 1
 
 
+def test_who_holds_a_directory_itself_is_not_told_to_stop_that_process(tmp_path: Path) -> None:
+    with made(tmp_path / "run", 1), pytest.raises(LockedError, match=rf"process {os.getpid()}, which is this one: "):
+        Store.open(tmp_path / "run")
+
+
 def test_a_record_that_was_changed_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "run", 2, flush_each=True).close()
     path = tmp_path / "run" / "records" / "gen-000001-000001.h5"
