@@ -79,6 +79,7 @@ class Experiment:
         source.hosts = hosts
         if hosts == "ignored":
             play_here(source.tables, flags.get("backend"))
+        own = _named(source.tables)
         source.apply(changes, flags)
         if resolved and hosts == "typed":
             forget_hosts(source.tables, used=False)
@@ -87,9 +88,8 @@ class Experiment:
             if not isinstance(provenance, Mapping):
                 raise DataError(f"{file}: has no [{PROVENANCE}]; it was cut off, or an earlier snake-evo wrote it")
             check_format(provenance.get("format", 1), str(file))
-            run, environment = source.tables.get("run"), source.tables.get("environment")
-            if isinstance(run, Mapping) and isinstance(environment, Mapping):
-                require_plug_ins(f"{folder}: this run", run.get("algorithm"), environment.get("id"))
+            kept = (name if name == before else None for name, before in zip(_named(source.tables), own, strict=True))
+            require_plug_ins(f"{folder}: this run", *kept)  # of what was typed, the mistakes are named below
         try:
             experiment = cls._checked(source, Path(file))
         except ConfigurationError as error:
@@ -99,9 +99,9 @@ class Experiment:
                 raise ConfigurationError(f"{error}\n{OTHER_OPTIONS.format(printable(str(folder)))}") from None
             raise
         start = experiment.run.init_from
-        kept = folder / (START if resolved else start)
-        if start and kept.exists() and (resolved or not Path(start).exists()):
-            return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
+        copy = folder / (START if resolved else start)
+        if start and copy.exists() and (resolved or not Path(start).exists()):
+            return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(copy)}))
         return experiment
 
     @classmethod
@@ -326,3 +326,10 @@ def _text(values: Mapping[str, Any], key: str) -> str:
         return value_text(values[key])
     except TypeError:  # from a manifest that no run has written
         return "a value that TOML does not have"
+
+
+def _named(tables: Mapping[str, Any]) -> tuple[object, object]:
+    """Return the names of algorithm and environment in the tables of an experiment, None for a missing one."""
+    sections = (tables.get("run"), "algorithm"), (tables.get("environment"), "id")
+    algorithm, identifier = (one.get(key) if isinstance(one, Mapping) else None for one, key in sections)
+    return algorithm, identifier

@@ -44,6 +44,13 @@ def test_a_run_without_its_plug_in(run: Path, words: tuple[str, ...], monkeypatc
     assert err == f"run: this run {NEEDS}, or package.climber\n"
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--algorithm", "climbr"), ("--set", "run.algorithm=climbr")])
+def test_a_name_that_was_mistyped_is_not_taken_for_a_plug_in_of_the_run(run: Path, flag: str, value: str) -> None:
+    words = ("resume", "run", "--plugin", "tests.plugins.climber", flag, value)
+    err = called(run, *words, program="evo", code=2)[1]
+    assert '"climbr" is not known - did you mean `climber`?' in err
+
+
 @pytest.mark.parametrize("words", OF_FILES, ids=lambda words: words[0])
 def test_a_champion_without_its_plug_in(
     run: Path, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
