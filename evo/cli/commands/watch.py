@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.cli.arguments import add
-from evo.errors import DataError, counted
+from evo.errors import DataError, ResourceError, counted
+from evo.files.durable import open_regular
 from evo.files.layout import CHAMPION, METRICS
 from evo.plugins import registry
 from evo.store.metrics import metrics_in
@@ -89,12 +90,12 @@ class MetricsTail:
     def _take(self) -> bool:
         """Take in what was appended, and return whether that was anything; an incomplete last line waits."""
         try:
-            with open(self._path, "rb") as file:
+            with open_regular(self._path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
                 if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
                     self._offset = 0
                 file.seek(self._offset)
                 data = file.read()
-        except OSError:
+        except (OSError, DataError, ResourceError):  # not there yet, or no file
             return False
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)

@@ -45,6 +45,11 @@ def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -
     assert list(tail.read()) == [{"generation": 3}]
 
 
+def test_metrics_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert list(MetricsTail(tmp_path).read()) == []
+
+
 def test_a_process_that_is_gone_is_known(tmp_path: Path) -> None:
     assert not is_running(tmp_path)
     (tmp_path / "lock").write_text(f"{os.getpid()}\n")
