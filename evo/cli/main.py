@@ -22,6 +22,7 @@ from evo.errors import (
     CONTROL,
     SHORTAGES,
     ConfigurationError,
+    DataError,
     EvoError,
     ResourceError,
     counted,
@@ -117,7 +118,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             bug = " or in the plug-in ".join(("this is a bug in snake-evo", *registry.loaded()))
             _say(f"{bug}; please report it with the lines above and the command:\n{command}")
         else:
-            late = summary.run_dir and summary.generations and " resume " not in str(known)
+            again = isinstance(known, DataError) or " resume " in str(known)  # resuming would fail too, or is named
+            late = summary.run_dir and summary.generations and not again
             _say(f"{known}; {_saved(summary)}" if late else str(known))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"

@@ -186,6 +186,15 @@ def test_a_fork_starts_a_chain_of_its_own_that_resumes_as_exactly(tmp_path: Path
     assert snapshot(tmp_path / "run") == before
 
 
+def test_what_a_resume_cannot_read_is_not_answered_with_the_same_resume(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
+    for file in (tmp_path / "run" / "records").iterdir():
+        file.unlink()
+    err = called(tmp_path, "resume", "run", "--generations", "9", program="evo", code=3)[1]
+    assert err.splitlines()[-1].endswith(".h5: missing")
+
+
 def snapshot(directory: Path) -> dict[str, bytes]:
     files = (path for path in sorted(directory.rglob("*")) if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
