@@ -245,7 +245,7 @@ def _experiment(
         "run": {"algorithm": algorithm, "generations": generations, "seed": seed},
         "environment": environment,
         algorithm: own,
-        "validation": {"episodes": tests, "finalists": 1},
+        "validation": {"episodes": tests, "finalists": 1, "every": 10 if problem.seeded else 1},
         "test": {"episodes": tests},
         "workers": {"backend": "serial"} if workers == 1 else {"count": workers},
     }

@@ -235,6 +235,8 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
 
     def build(environment: Environment) -> None:
         fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
+        if environment.problem is not None and fitted[0] != Policy().resolved():
+            raise ConfigurationError("policy: a fitness function has no network; leave this section out")
         if algorithm and algorithm.learns and environment.problem is not None:
             raise ConfigurationError(
                 "run.algorithm: a fitness function has no steps to learn from; evolve it, as with sep_cma_es or ga"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,6 +121,13 @@ def _numbers(name: str, values: Any) -> NDArray[np.float32]:
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
 
 
+def _code(code: Any) -> Any:
+    """Return the instructions of a function, with its constants, as values that are the same in every process."""
+    if not isinstance(code, CodeType):
+        return repr(code) if isinstance(code, int | float | complex | str | bytes | tuple) else type(code).__name__
+    return sys.version_info[:2], code.co_code, code.co_names, [_code(constant) for constant in code.co_consts]
+
+
 def _takes_seed(function: Fitness) -> bool:
     """Return whether a function's second argument is a seed: one without a default, or of this name."""
     try:
@@ -205,13 +214,9 @@ class ProblemEnvironment(environment.Environment):
         """A digest of a function that no module has, which must not change within a run, with its start and bounds."""
         if self.options.id.split(":")[1] != registry.HERE:
             return ""
-        problem, function = self.problem, inspect.unwrap(self.problem.fitness)
-        try:
-            text = inspect.getsource(function)
-        except (OSError, TypeError):  # it was not read from a file, or is an object
-            text = repr(getattr(getattr(function, "__code__", None), "co_code", ""))
-        about = repr((text, problem.minimise, problem.bounds)).encode()
-        return hashlib.sha256(about + problem.first.tobytes()).hexdigest()
+        problem = self.problem
+        about = repr((_code(getattr(problem.fitness, "__code__", None)), problem.minimise, problem.bounds))
+        return hashlib.sha256(about.encode() + problem.first.tobytes()).hexdigest()
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Raise ConfigurationError: there are no episodes to play."""

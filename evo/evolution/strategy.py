@@ -102,6 +102,9 @@ class EvolutionStrategy(Algorithm):
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
         self.distribution = distribution(options, start)
         self._record: Arrays = {}
+        problem = getattr(setup.environment, "problem", None)
+        self._exact = problem is not None and not problem.seeded  # so that one call is a candidate's true fitness
+        self._found = np.empty((0, self.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
 
     def generation(self, number: int) -> Generation:
         """Play the mean and the candidates on the same episodes, and move the distribution."""
@@ -116,6 +119,9 @@ class EvolutionStrategy(Algorithm):
         return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
 
     def _update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
+        if self._exact:
+            best = source.some([int(np.argmax(fitness))])
+            self._found = Rebuilder(self.network).all(self.distribution.published(), best)
         moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
@@ -136,13 +142,15 @@ class EvolutionStrategy(Algorithm):
         return weights.astype(np.float64)
 
     def finalists(self, count: int) -> Finalists:
-        """Return the mean."""
-        return Finalists(self.distribution.mean[np.newaxis].astype(np.float32))
+        """Return the mean, and the best candidate where its fitness is exact."""
+        mean = self.distribution.mean[np.newaxis].astype(np.float32)
+        return Finalists(np.concatenate((mean, self._found)))
 
     def state(self) -> Arrays:
         """Return the distribution, and what decides about a restart."""
         progress = np.array([self.restarts, self._best, self._stalled])
-        return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
+        found: Arrays = {"found": self._found} if self._exact else {}
+        return {"mean": self.distribution.mean, "progress": progress, **found, **self.distribution.state()}
 
     def fingerprint(self) -> str:
         """Return that of the distribution."""
@@ -159,6 +167,7 @@ class EvolutionStrategy(Algorithm):
         self._best, self._stalled = (best, int(stalled)) if len(records) else (FITNESS_WORST, 0)
         self.distribution = self._kind(self.options, np.array(state["mean"], np.float64))
         self.distribution.restore(state)
+        self._found = np.asarray(state.get("found", self._found), np.float32)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Move the distribution by the recorded fitness."""

@@ -160,8 +160,7 @@ def problems_in(name: str) -> ModuleType:
     module = _loaded.get((PROBLEMS, name))
     if module is None and name == HERE:
         raise MissingPluginError(
-            "environment.id: the fitness function of this run was of a script, and is not in a module that could be "
-            "imported; run the script again with this run_dir, or write the function into a module"
+            "environment.id: the fitness function of this run was of a script; run that again with this run_dir"
         )
     if module is None:
         raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: add --plugin {name}")

@@ -27,7 +27,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(search, evo.Search)
     assert best.fitness < 1e-6
     assert search.fitness < 1e-6
-    assert best.calls == 3421
+    assert best.calls == 3800
 
     (tmp_path / "my_arm.py").write_text(module)
     (tmp_path / "my_arm.toml").write_text(experiment)

@@ -202,7 +202,7 @@ def test_a_function_is_called_only_where_the_search_is_and_without_its_other_opt
     for name, function in (("option", scaled), ("partial", functools.partial(scaled)), ("norm", np.linalg.norm)):
         best = evo.minimise(function, [1.0, 2.0], run_dir=tmp_path / name, **few)
         assert best.fitness == function(best.x)
-        assert best.calls == 12
+        assert best.calls == 15
     assert evo.minimise(max, np.int64(2), run_dir=tmp_path / "max", **few).fitness <= 0
 
 
