@@ -242,7 +242,7 @@ def test_every_fault_in_one_run_leaves_no_trace_in_the_hash(walk: Path, monkeypa
 def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(walk / "faults", ["spin", "stop"])
     monkeypatch.setenv("TREACHERY", str(walk / "faults"))
-    words = [sys.executable, "-m", "evo.run", "walk.toml", *PLUGIN, "--workers", "3"]
+    words = [sys.executable, "-m", "evo.run", "walk.toml", *PLUGIN, "--workers", "3", "--set", "workers.deadline=300"]
     with subprocess.Popen(
         [*words, "--set", "workers.candidates_per_task=2"], cwd=walk, stdout=subprocess.DEVNULL
     ) as it:
