@@ -369,6 +369,7 @@ def test_a_node_with_another_version_of_the_program_or_a_plug_in_or_without_it_i
         ray.map(plain)
 
 
+@pytest.mark.long
 def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_and_change_nothing(
     tmp_path: Path, ray_nodes: Nodes
 ) -> None:
