@@ -369,7 +369,6 @@ def test_a_node_with_another_version_of_the_program_or_a_plug_in_or_without_it_i
         ray.map(plain)
 
 
-@pytest.mark.long
 def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_and_change_nothing(
     tmp_path: Path, ray_nodes: Nodes
 ) -> None:
@@ -378,7 +377,7 @@ def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_a
     wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     faults = tmp_path / "faults"
     faults.mkdir()
-    (faults / f"spin-{1:016x}-7").touch()
+    (faults / f"spin-{2:016x}-7").touch()  # not seed 1, which the check of seeds plays that far
     (faults / f"stop-{2:016x}-5").touch()
     with evaluator(tmp_path, ray_nodes, 2.0, variables={"TREACHERY": str(faults)}, **WALK) as ray:
         ray._deadlines.note(0.1, 12)
