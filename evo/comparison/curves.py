@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from evo.comparison.methods import Method
 from evo.config.sections import plural
+from evo.files.layout import METRICS
 from evo.statistics import kaplan_meier_median, performance_profile, t_interval
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import COUNTED, SO_FAR
@@ -45,6 +47,7 @@ class Reached:
     method: str
     runs: int  # those that failed too
     reached: int
+    unknown: int  # runs whose metrics have no test
     medians: dict[str, float | None]  # of each amount; None where fewer than half of the runs are known to reach it
     spent: dict[str, float]  # the most that a run has spent, which a median that is None lies above
 
@@ -73,8 +76,8 @@ def plots(methods: Sequence[Method]) -> Iterator[Plot]:
     for amount in COUNTED:
         curves = []
         for method in methods:
-            runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
-            if known := [points for points in runs if points is not None]:
+            runs = [points_of(Path(run.run_dir)) for run in method.runs if run.score is not None]
+            if known := [points[amount] for points in runs if amount in points]:
                 x, (mean, low, high) = mean_over_seeds(known)
                 curves.append(Curve(method.name, len(known), x, mean, low, high))
         about, of = "mean over seeds with its 95 % interval", plural(amount)
@@ -87,13 +90,22 @@ def plots(methods: Sequence[Method]) -> Iterator[Plot]:
     yield Plot("profiles", "Performance profile", "test score", "share of runs", about, curves)
 
 
-def points_of(directory: Path, amount: str) -> Points | None:
-    """Return the test scores of a run and what it had spent at each; None where it has none."""
+def points_of(directory: Path) -> Mapping[str, Points]:
+    """Return the test scores of a run and what it had spent at each, by the amount; empty where none are known."""
+    try:
+        file = (directory / METRICS).stat()
+    except OSError:
+        return {}
+    return _tests_in(directory, file.st_mtime_ns, file.st_size)
+
+
+@lru_cache
+def _tests_in(directory: Path, *_: int) -> Mapping[str, Points]:
+    """Return as `points_of`, from a file that is read again when its time or its size has changed."""
     lines = [line for line in MetricsFile(directory).read() if line.get("test") is not None]
-    spent = [line.get(amount + SO_FAR) for line in lines]
-    if not lines or None in spent:
-        return None
-    return np.array(spent, np.float64), np.array([line["test"] for line in lines], np.float64)
+    scores = np.array([line["test"] for line in lines], np.float64)
+    spent = {amount: [line.get(amount + SO_FAR) for line in lines] for amount in COUNTED if lines}
+    return {amount: (np.array(row, np.float64), scores) for amount, row in spent.items() if None not in row}
 
 
 def mean_over_seeds(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -125,25 +137,26 @@ def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> fl
 def reaching(methods: Sequence[Method], score: float) -> Reaching:
     """Return what every method spent until a test of its best network so far had this score or more.
 
-    A run that failed had not reached it before; one of which nothing was tested does not count.
+    A run that failed had not reached it before; one whose metrics have no test is counted as not known.
     """
     found = []
     for method in methods:
         medians, spent, counts = dict[str, float | None](), dict[str, float](), (0, 0)
+        runs = [(run, points_of(Path(run.run_dir))) for run in method.runs]
         for amount in COUNTED:
             ends = []
-            for run in method.runs:
-                points = points_of(Path(run.run_dir), amount)
-                if points is not None:
-                    ends.append(first_reaching(*points, score))
+            for run, points in runs:
+                if amount in points:
+                    ends.append(first_reaching(*points[amount], score))
                 elif run.score is None:
                     ends.append((float(getattr(run, amount)), False))
             if any(time for time, _ in ends):
                 medians[amount] = kaplan_meier_median(ends)
                 spent[amount] = max(time for time, _ in ends)
                 counts = len(ends), sum(there for _, there in ends)
-        if medians:
-            found.append(Reached(method.name, *counts, medians, spent))
+        unknown = sum(not points and run.score is not None for run, points in runs)
+        if medians or unknown:
+            found.append(Reached(method.name, *counts, unknown, medians, spent))
     return Reaching(score, tuple(found))
 
 

@@ -79,6 +79,10 @@ def _p_value(value: float | None) -> str:
     return "< 0.001" if value is not None and value < 0.001 else _known("{:.3f}", value)
 
 
+def _unknown(one: Reached) -> str:
+    return f" ({one.unknown} not known: no test in metrics.jsonl)" if one.unknown else ""
+
+
 def _spent(name: str) -> Callable[[Reached], str]:
     """Return the column of what was spent until a score was reached."""
 
@@ -129,7 +133,7 @@ PAIRS = (
 )  # fmt: skip
 REACHED = (
     Column("method", lambda one: one.method),
-    Column("runs that reach it", lambda one: f"{one.reached} of {one.runs}"),
+    Column("runs that reach it", lambda one: f"{one.reached} of {one.runs}{_unknown(one)}"),
     Column("frames", _spent("frames")),
     Column("forward passes", _spent("forward_passes")),
     Column("multiply-adds", _spent("multiply_adds")),

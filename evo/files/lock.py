@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from evo.errors import LockedError, ResourceError, notice
-from evo.files.durable import resources
+from evo.errors import DataError, LockedError, ResourceError, notice
+from evo.files.durable import open_regular, resources
 
 LOCK = "lock"
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # from file systems that do not support them
@@ -19,6 +19,7 @@ NO_LOCKS = (
     "this file system has no locks, so nothing but the process id in the lock file keeps a second process of this "
     "machine out of the directory: use a local disk, or have locks enabled (on Lustre: mount with -o flock)"
 )
+PROBES = 3  # trials to lock
 OF_SEVERAL = ".lock"  # of a folder of runs, where `FOLDER/*` names the runs alone
 
 
@@ -48,6 +49,11 @@ def acquire(directory: Path, name: str = LOCK) -> int:
 def hold(descriptor: int, directory: Path) -> bool:
     """Lock an open file of the directory; return whether its file system has locks. LockedError: another holds it."""
     try:
+        for _ in range(PROBES):
+            with suppress(BlockingIOError):  # a reader holds it for an instant, to see whether a master does
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            time.sleep(0.01)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = _holder(descriptor)
@@ -85,10 +91,18 @@ def runs(process: int) -> bool:
 
 
 def is_running(directory: Path) -> bool:
-    """Return whether the process that the lock file names is there; one on another machine is not seen."""
-    with suppress(OSError, ValueError):
-        return runs(int((directory / LOCK).read_text()[:20]))
-    return False
+    """Return whether a process holds the lock; without locks, whether the one that its file names is there.
+
+    The process id alone says little: it may be another process by now, or one of another container.
+    """
+    with suppress(DataError, ResourceError), open_regular(directory / LOCK) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            return error.errno in WITHOUT_LOCKS and _holder(descriptor, 1) != 0
+    return False  # closing has released it
 
 
 def release(descriptor: int) -> None:

@@ -9,14 +9,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evo.errors import DataError, ResourceError
+from evo.errors import DataError, ResourceError, counted
 from evo.files.durable import resources
 from evo.files.layout import EVALUATIONS, METRICS
 from evo.files.lines import append, lines_of, sealed, without_checksum
@@ -58,13 +58,23 @@ class MetricsFile:
 
         What is damaged, or is no metric, is left out.
         """
-        lines = dict[int, dict[str, Any]]()
+        lines = {line["generation"]: line for line in self._lines()}
+        return [lines[generation] for generation in sorted(lines)]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
         with suppress(DataError, ResourceError):
             for _, text in lines_of(self.path):
                 with suppress(ValueError):
-                    line = metrics_in(text)
-                    lines[line["generation"]] = line
-        return [lines[generation] for generation in sorted(lines)]
+                    yield metrics_in(text)
+
+    def missing(self, committed: int) -> list[str]:
+        """Return that committed generations have no line that can be read: the disk was full, or lines were removed."""
+        known = {line["generation"] for line in self._lines()}
+        if not (lost := [generation for generation in range(committed) if generation not in known]):
+            return []
+        return [
+            f"{self.path}: {len(lost)} of {counted(committed, 'generation')} lack a readable line, from {lost[0]} on"
+        ]
 
     def mistakes(self, committed: Sequence[Line]) -> list[str]:
         """Return what is wrong with the file: it cannot be read, has damaged lines, or other amounts than the manifest.

@@ -176,7 +176,7 @@ class Run:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process that the lock file names is there; a master on another machine is not seen."""
+        """Whether a process trains it now: whether its lock is held."""
         return lock.is_running(self.directory)
 
     @property

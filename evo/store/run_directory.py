@@ -31,7 +31,7 @@ from evo.files.layout import (
     RECORDS,
 )
 from evo.files.lines import lines_of
-from evo.files.lock import LOCK, acquire, release, runs
+from evo.files.lock import LOCK, acquire, is_running, release, runs
 from evo.plugins.registry import command
 from evo.store.checkpoints import KEEP_LAST, damaged_records, population_file, verified
 from evo.store.manifest import Line, Manifest, header, parse
@@ -132,10 +132,10 @@ def remove_new(building: Path) -> None:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove partly built directories of dead processes for the same run directory."""
+    """Remove partly built directories of dead processes for the same run directory, also of other containers."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\..*{re.escape(TEMPORARY)}")
     for path in target.parent.iterdir():
-        if (match := name.fullmatch(path.name)) and not runs(int(match[1])):
+        if (match := name.fullmatch(path.name)) and not (runs(int(match[1])) or is_running(path)):
             shutil.rmtree(path, ignore_errors=True)
 
 

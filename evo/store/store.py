@@ -249,8 +249,8 @@ class Store:
         return self._metrics.read()
 
     def metrics_mistakes(self) -> list[str]:
-        """Return what is wrong with the metrics file: damaged lines, and amounts that are not those of the manifest."""
-        return self._metrics.mistakes(self.lines)
+        """Return what is wrong with the metrics file: damaged and missing lines, other amounts than in the manifest."""
+        return [*self._metrics.mistakes(self.lines), *self._metrics.missing(self.next_generation)]
 
     def write_champion(self, weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> None:
         """Replace champion.h5 and champion.json at the next flush, so that they are never newer than the manifest.

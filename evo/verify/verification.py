@@ -19,7 +19,7 @@ from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment import OTHER_OPTIONS, Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.files.hashing import array_digest
-from evo.files.layout import CONFIG, MANIFEST, METRICS
+from evo.files.layout import CONFIG, MANIFEST
 from evo.files.lines import lines_of
 from evo.plugins import code
 from evo.records import Played, Result, Task, summed
@@ -120,9 +120,10 @@ def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = N
     report.agrees.append(
         f"files: {counted(len(evidence.states), 'checkpoint')} and {counted(len(names), 'record file')}{removed}"
     )
-    if wrong := MetricsFile(directory).mistakes(manifest.lines):
-        report.disagrees += wrong
-    elif os.path.lexists(directory / METRICS):
+    metrics = MetricsFile(directory)
+    report.disagrees += (wrong := metrics.mistakes(manifest.lines))
+    report.unknown += (missing := metrics.missing(len(manifest.lines)))
+    if not wrong and not missing:
         report.agrees.append("metrics: every line has its checksum, and spent what the manifest has")
     return evidence
 

@@ -22,15 +22,17 @@ import evo
 from evo import statistics
 from evo.cli.commands import compare
 from evo.comparison import curves, figures, formats, tables, training
-from evo.comparison.curves import score_between
+from evo.comparison.curves import points_of, score_between
 from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, LockedError
+from evo.files.lines import with_checksum
 from evo.records import Spent
 from evo.report.comparison import comparison_page
 from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
+from evo.training.accounting import COUNTED
 from evo.workers.hardware import cores
 from tests.helpers.calling import ROOT, SMALL, called
 
@@ -517,8 +519,8 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
         line = f"| {method.name} | 2 of 2 | {min(firsts):,.0f} |"
         assert line in formats.markdown(at_once)
         assert f"| {method.name} | 0 of 2 | > {last:,.0f} |" in formats.markdown(never)
-        assert f"{method.name},2,2,-100.0,{min(firsts):.1f}," in formats.comma_separated(at_once)
-        assert f"{method.name},2,0,1000.0,,,," in formats.comma_separated(never)
+        assert f"{method.name},2,2,0,-100.0,{min(firsts):.1f}," in formats.comma_separated(at_once)
+        assert f"{method.name},2,0,0,1000.0,,,," in formats.comma_separated(never)
     assert "had -100.00 in a test of the run" in formats.latex(at_once)
     failed = [replace(found[0], score=None, failure="lost"), *found[1:]]
     (table,) = tables.comparison_of(failed, 1000.0, 0.0).tables
@@ -529,6 +531,24 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
     assert table.reaching is not None
     assert sorted((one.runs, one.reached) for one in table.reaching.methods) == [(2, 1), (2, 2)]
     assert b"Time to -100.00" in comparison_page(at_once)
+    (found[0].directory / "metrics.jsonl").unlink()
+    lost = tables.comparison_of(found, -100.0, 0.0)
+    assert lost.tables[0].reaching is not None
+    assert sorted((one.reached, one.runs, one.unknown) for one in lost.tables[0].reaching.methods) == [
+        (1, 1, 1), (2, 2, 0)
+    ]  # fmt: skip
+    assert "| 1 of 1 (1 not known: no test in metrics.jsonl) |" in formats.markdown(lost)
+
+
+def test_the_tests_of_a_run_are_read_once_until_its_metrics_change(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    spent = {f"{amount}_so_far": 5 for amount in COUNTED}
+    path.write_bytes(with_checksum({"generation": 0, "test": 1.0, **spent}) + b"\n")
+    before = points_of(folder)
+    assert {amount: scores.tolist() for amount, (_, scores) in before.items()} == {key: [1.0] for key in COUNTED}
+    assert points_of(folder) is before
+    path.write_bytes(path.read_bytes() + with_checksum({"generation": 1, "test": 2.0, **spent}) + b"\n")
+    assert points_of(folder)["frames"][1].tolist() == [1.0, 2.0]
 
 
 def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(folder: Path) -> None:

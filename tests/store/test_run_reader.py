@@ -10,6 +10,7 @@ import pytest
 import evo
 from evo.errors import DataError
 from evo.store.run import Run
+from evo.store.store import Store
 from tests.helpers.calling import SMALL, called
 
 
@@ -33,7 +34,9 @@ def test_a_run_is_read_once_and_another_reader_sees_what_was_committed_since(run
     assert before.store.next_generation == 6
     assert before.notes == []
     assert after.ended
-    assert after.is_running  # the process that its lock file names is this one
+    assert not after.is_running  # though this process, which its lock file names, is there
+    with Store.open(run):
+        assert after.is_running
 
 
 def test_a_champion_is_the_same_in_every_form(run: Path) -> None:

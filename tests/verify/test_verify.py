@@ -163,6 +163,15 @@ def test_a_changed_line_of_the_metrics_is_found_by_verify_and_by_the_doctor(
     assert [note for note in notes if note.startswith("metrics.jsonl: ") and said in note]
 
 
+def test_missing_lines_of_the_metrics_are_named_by_verify_and_by_the_doctor(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    removed = [b'"generation": 2,', b'"generation": 3,']
+    (run / "metrics.jsonl").write_bytes(b"".join(line for line in lines if not any(map(line.count, removed))))
+    said = "metrics.jsonl: 2 of 5 generations lack a readable line, from 2 on"
+    assert said in verified(run, "--sample", 0)[1]  # the disk may have been full
+    assert said in json.loads(called(run.parent, "doctor", "run", "--json", program="evo")[0].splitlines()[-1])["notes"]
+
+
 def test_a_run_of_another_version_is_no_run_that_lies(run: Path) -> None:
     path = run / "config.resolved.toml"
     path.write_text(path.read_text().replace("\n[workers]\n", "\n[workers]\nof_before = 1\n", 1))

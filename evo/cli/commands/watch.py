@@ -66,7 +66,10 @@ def main(arguments: Namespace) -> int:
             if not lines and (done >= generations or not running):
                 break
             time.sleep(TICK)
+        done = max(done, run.store.next_generation)  # as read now; the metrics may be lost
         more = "" if done >= generations else f" of {generations:,}, and its process is not there"
+        for note in run.store.metrics_mistakes():
+            display.say(f"note: {note}")
         display.say(f"the run has ended after {counted(done, 'generation')}{more}")
     return 0
 

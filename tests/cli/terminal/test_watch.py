@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from evo.cli.commands.watch import Champions, MetricsTail
 from evo.config.experiment import Experiment
 from evo.files.lines import with_checksum
-from evo.files.lock import is_running
+from evo.files.lock import acquire, is_running, release
 from tests.helpers.calling import SMALL, called, command
 
 
@@ -50,13 +51,44 @@ def test_metrics_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
     assert list(MetricsTail(tmp_path).read()) == []
 
 
-def test_a_process_that_is_gone_is_known(tmp_path: Path) -> None:
+def test_a_run_is_there_while_its_lock_is_held_whatever_process_its_file_names(tmp_path: Path) -> None:
     assert not is_running(tmp_path)
-    (tmp_path / "lock").write_text(f"{os.getpid()}\n")
-    assert is_running(tmp_path)
-    for text in ("4194999\n", "x", ""):
+    for text in ("1\n", f"{os.getpid()}\n", "4194999\n", "x", ""):
         (tmp_path / "lock").write_text(text)
         assert not is_running(tmp_path)
+        descriptor = acquire(tmp_path)
+        (tmp_path / "lock").write_text(text)  # as another container sees it
+        assert is_running(tmp_path)
+        release(descriptor)
+    os.mkfifo(tmp_path / "other")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to("other")
+    assert not is_running(tmp_path)
+
+
+def test_readers_that_look_whether_a_run_is_there_keep_no_master_out(tmp_path: Path) -> None:
+    release(acquire(tmp_path))
+    looking, over = Thread(target=lambda: [is_running(tmp_path) for _ in iter(over.is_set, True)]), Event()
+    looking.start()
+    try:
+        for _ in range(200):
+            release(acquire(tmp_path))
+    finally:
+        over.set()
+        looking.join()
+
+
+def test_a_run_whose_metrics_are_lost_has_ended_after_its_generations(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
+    (tmp_path / "run" / "lock").write_text("1\n")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    some = [line for line in lines if b'"generation": 1,' not in line]
+    for kept, said in ((some, "1 of 4 generations lack a readable line, from 1 on"), ([], "4 of 4")):
+        (tmp_path / "run" / "metrics.jsonl").write_bytes(b"".join(kept))
+        out = called(tmp_path, "watch", "run", program="evo")[0].splitlines()
+        assert said in out[-2]
+        assert out[-1] == "the run has ended after 4 generations"
 
 
 def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path) -> None:
