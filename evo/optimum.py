@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import signature
 from math import inf, isfinite, log
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ from evo.environments.problem import PREFIX, Fitness, Problem
 from evo.errors import ConfigurationError
 from evo.files.layout import CHAMPION
 from evo.networks.candidates import Rebuilder
+from evo.networks.keras_models import KerasModel, describe, is_model
 from evo.plugins import registry
 from evo.records import Result
 from evo.run import train
@@ -30,8 +32,11 @@ from evo.store.run import Run
 from evo.training.generation import AskTell
 
 if TYPE_CHECKING:
+    import keras
+
     from evo.run import Row
 
+Options = ParamSpec("Options")
 EPISODES, TESTS = 4, 100  # calls for a candidate, and for the best vector, of a function that takes a seed
 DISTRIBUTIONS = ("sep_cma_es", "cma_es", "snes")  # whose usual population is 4 + 3 ln P (Hansen, 2016, table 1)
 
@@ -43,39 +48,81 @@ class Optimum:
     x: NDArray[np.float32]  # [P]
     fitness: float  # of the function; a mean over fresh seeds, where it takes one
     run: Run
-    calls: int  # of the function
+    calls: int  # of the function, in training and validation
+    model: Any = None  # the Keras model that it began with, rebuilt with these weights
 
 
-def maximise(
+def _search(
+    minimises: bool,
+    /,
     fitness: Fitness | Problem,
-    start: ArrayLike | int | None = None,
+    start: ArrayLike | keras.Model | int | None = None,
     *,
     lower: float = -inf,
     upper: float = inf,
-    **search: Any,
+    algorithm: str = "sep_cma_es",
+    generations: int = 200,
+    seed: int = 1,
+    workers: int | Mapping[str, object] = 1,
+    run_dir: str | Path | None = None,
+    progress: Callable[[Row], object] | None = None,
+    **sections: Mapping[str, object],
 ) -> Optimum:
+    problem, outer = _declared(fitness, start, minimises, lower, upper), registry.searched_here.get()
+    if not isinstance(workers, Mapping):
+        workers = {"backend": "serial"} if workers == 1 else {"count": workers}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
+            for row in train(experiment, run_dir):
+                run_dir = row.run_dir
+                if progress is not None:
+                    progress(row)
+    finally:
+        registry.searched_here.set(outer)
+    assert run_dir is not None
+    found = Run(run_dir)
+    if found.champion_file is None:
+        raise ConfigurationError(f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}")
+    test = found.test
+    assert test is not None
+    x = problem.inside(found.champion.weights)
+    model = KerasModel(problem.model).with_weights(x) if problem.model else None
+    return Optimum(x, 0.0 - test.mean if problem.minimise else test.mean, found, found.store.spent.frames, model)
+
+
+def _declared_as(
+    search: Callable[Concatenate[bool, Options], Optimum],
+) -> Callable[[Callable[..., Optimum]], Callable[Options, Optimum]]:
+    """Return what gives a function the signature of `search`, less the direction, for readers and type checkers."""
+
+    def declared(function: Callable[..., Optimum]) -> Callable[Options, Optimum]:
+        own = signature(search)
+        function.__signature__ = own.replace(parameters=[*own.parameters.values()][1:])  # type: ignore[attr-defined]
+        return function
+
+    return declared
+
+
+@_declared_as(_search)
+def maximise(fitness: Fitness | Problem, start: Any = None, **options: Any) -> Optimum:
     """Return the vector of the highest fitness that a search finds.
 
     `fitness(weights, seed)` or `fitness(weights)` gets float32 [P] and returns a number; `start` is the first vector,
-    or P for zeros. Every weight is between `lower` and `upper`. The search has `algorithm` ("sep_cma_es"),
-    `generations` (200), `seed` (1), `workers` (1), `run_dir`, `progress`, which gets the `Row` of every generation, and
-    sections of an experiment, as in `sep_cma_es={"sigma": 0.3}`. A directory that holds this search is resumed; None:
-    the next free one in runs/. Several workers import the function, or the `Problem`, from its module.
-    ConfigurationError: an option is wrong, the function fails, or workers cannot find it.
+    or P for zeros. Of a Keras model as `start`, the weights that it trains are evolved, and `fitness` gets the model.
+    Every weight is between `lower` and `upper`. `workers` (1) is their number, or the options of [workers]. The search
+    has `algorithm` ("sep_cma_es"), `generations` (200), `seed` (1), `progress`, which gets the `Row` of every
+    generation, and sections of an experiment, as in `sep_cma_es={"sigma": 0.3}`. A `run_dir` that holds this search is
+    resumed; None: the next free one in runs/. Several workers import the function, or the `Problem`, from its module.
+    ConfigurationError: an option is wrong, the function fails, workers cannot find it, or the model has code.
     """
-    return _search(_declared(fitness, start, False, lower, upper), **search)
+    return _search(False, fitness, start, **options)
 
 
-def minimise(
-    fitness: Fitness | Problem,
-    start: ArrayLike | int | None = None,
-    *,
-    lower: float = -inf,
-    upper: float = inf,
-    **search: Any,
-) -> Optimum:
+@_declared_as(_search)
+def minimise(fitness: Fitness | Problem, start: Any = None, **options: Any) -> Optimum:
     """Return the vector of the lowest fitness that a search finds; arguments and errors as of `maximise`."""
-    return _search(_declared(fitness, start, True, lower, upper), **search)
+    return _search(True, fitness, start, **options)
 
 
 class Search:
@@ -97,7 +144,9 @@ class Search:
         if options.get("episodes", 1) != 1:
             raise ConfigurationError("episodes: tell the mean over as many calls as you want; a search has one number")
         problem, outer = Problem(_elsewhere, start, minimise), registry.searched_here.get()
-        experiment = _experiment(problem, algorithm, 1, seed, 1, {algorithm: {**options, "episodes": 1}})
+        experiment = _experiment(
+            problem, algorithm, 1, seed, {"backend": "serial"}, {algorithm: {**options, "episodes": 1}}
+        )
         network, environment = experiment.network(), environment_of(experiment.environment)
         registry.searched_here.set(outer)
         setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
@@ -170,9 +219,7 @@ def _elsewhere(weights: NDArray[np.float32]) -> float:
     raise ConfigurationError("this fitness is told, not computed")
 
 
-def _declared(
-    fitness: Fitness | Problem, start: ArrayLike | int | None, minimises: bool, lower: float, upper: float
-) -> Problem:
+def _declared(fitness: Fitness | Problem, start: Any, minimises: bool, lower: float, upper: float) -> Problem:
     if isinstance(fitness, Problem):
         if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf):
             way = "minimise" if fitness.minimise else "maximise"
@@ -180,37 +227,10 @@ def _declared(
         return fitness
     if start is None:
         raise ConfigurationError("start: give the first vector, or how many numbers it has")
-    return Problem(fitness, start, minimises, lower, upper)
-
-
-def _search(
-    problem: Problem,
-    algorithm: str = "sep_cma_es",
-    generations: int = 200,
-    seed: int = 1,
-    workers: int = 1,
-    run_dir: str | Path | None = None,
-    progress: Callable[[Row], object] | None = None,
-    **sections: Mapping[str, object],
-) -> Optimum:
-    outer = registry.searched_here.get()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
-            for row in train(experiment, run_dir):
-                run_dir = row.run_dir
-                if progress is not None:
-                    progress(row)
-    finally:
-        registry.searched_here.set(outer)
-    assert run_dir is not None
-    found = Run(run_dir)
-    if found.champion_file is None:
-        raise ConfigurationError(f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}")
-    test = found.test
-    assert test is not None
-    x = problem.inside(found.champion.weights)
-    return Optimum(x, 0.0 - test.mean if problem.minimise else test.mean, found, found.store.spent.frames)
+    model = ""
+    if is_model(start):
+        model, start = describe(start)
+    return Problem(fitness, start, minimises, lower, upper, model)
 
 
 def _experiment(
@@ -218,7 +238,7 @@ def _experiment(
     algorithm: str,
     generations: int,
     seed: int,
-    workers: int,
+    workers: Mapping[str, object],
     sections: Mapping[str, Mapping[str, object]],
     folder: Path | None = None,
 ) -> Experiment:
@@ -231,10 +251,10 @@ def _experiment(
         if not isinstance(section, Mapping):
             raise ConfigurationError(f"{key}: no option of a search; others are in sections, as in {algorithm}={{...}}")
     size = problem.first.size
-    module, name, declared = _home(problem, workers)
+    module, name, declared = _home(problem, alone=workers.get("backend") == "serial")
     environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
     if not declared:
-        environment |= {"size": size, "minimise": problem.minimise}
+        environment |= {"size": size, "minimise": problem.minimise, "model": problem.model}
         bounds = {key: getattr(problem, key) for key in ("lower", "upper")}
         environment |= {key: float(value) for key, value in bounds.items() if np.ndim(value) == 0 and isfinite(value)}
     episodes, tests = (EPISODES, TESTS) if problem.seeded else (1, 1)
@@ -247,7 +267,7 @@ def _experiment(
         algorithm: own,
         "validation": {"episodes": tests, "finalists": 1, "every": 10 if problem.seeded else 1},
         "test": {"episodes": tests},
-        "workers": {"backend": "serial"} if workers == 1 else {"count": workers},
+        "workers": {**workers},
     }
     if folder is not None and not declared and problem.first.any():
         usual["run"]["init_from"] = str(_start_file(folder, problem.first))
@@ -255,7 +275,7 @@ def _experiment(
     return Experiment.build(**merged)
 
 
-def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
+def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     """Return the module and the name where players find a problem, and whether it is declared there with its start."""
     home = problem.fitness.__module__
     named = vars(sys.modules[home]) if home != "__main__" and home in sys.modules else {}
@@ -266,7 +286,7 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
                 registry.load([home])
                 registry.problem(home.rpartition(".")[2], name)
                 return home.rpartition(".")[2], name, wanted is problem
-    if workers != 1:
+    if not alone:
         raise ConfigurationError(
             f"workers: other processes cannot import {problem.name} of {problem.fitness.__module__}; "
             "write it as `fitness` into a module, or leave workers out"
@@ -274,7 +294,7 @@ def _home(problem: Problem, workers: int) -> tuple[str, str, bool]:
     name = getattr(problem.fitness, "__name__", "")
     name = name if name.isidentifier() else "fitness"
     here = sys.modules.setdefault(registry.HERE, ModuleType(registry.HERE))
-    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem.fitness})
+    vars(here).update({"plugs_into": registry.PROBLEMS, name: problem})
     registry.load([registry.HERE])
     registry.searched_here.set({name: problem})
     return registry.HERE, name, False

@@ -82,6 +82,11 @@ class EnvironmentOptions(Section):
         return self.id
 
     @property
+    def in_tensorflow(self) -> bool:
+        """Return whether episodes compute with TensorFlow, on a device that the process is pinned to."""
+        return False
+
+    @property
     def league(self) -> dict[str, Any]:
         """Return the options that say what a player sees and may do; only players of one league are compared."""
         return {}

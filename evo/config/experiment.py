@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
 from evo.config.environments import environment_of, require_plug_ins
@@ -195,6 +195,11 @@ class Experiment:
         return self.learns and not self.learner.is_exact
 
     @property
+    def inference(self) -> Literal["lanes", "tensorflow"]:
+        """Return what workers compute with: that of the policy, or what the environment itself needs."""
+        return "tensorflow" if self.environment.in_tensorflow else self.policy.player
+
+    @property
     def learner_devices(self) -> LearnerDevices | None:
         """Return where TensorFlow computes updates; None where it computes none."""
         return self.learner.place if self.learns_in_tensorflow else None
@@ -275,7 +280,7 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
         environment=experiment.environment,
         policy=experiment.policy,
         workers=workers,
-        inference=experiment.policy.player,
+        inference=experiment.inference,
         plugins=registry.loaded(),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner_devices,

@@ -29,6 +29,8 @@ from evo.plugins import mistakes, registry
 if TYPE_CHECKING:
     import gymnasium
 
+    from evo.networks.keras_models import KerasModel
+
 PREFIX = "problem:"
 MOST_NUMBERS = 1 << 27
 Fitness = Callable[..., float]
@@ -40,7 +42,8 @@ class Problem:
 
     `fitness(weights, seed)` gets float32 [P], which it may change, and returns a number. A function of the weights
     alone is exact: it is called once, however many episodes there are. `start` is the first vector [P], or P for zeros.
-    The function is called with weights between `lower` and `upper`, numbers or [P], where these are set.
+    The function is called with weights between `lower` and `upper`, numbers or [P], where these are set. Where `model`
+    describes a Keras model (`evo.networks.keras_models`), the function gets that instead, with the weights.
     """
 
     fitness: Fitness
@@ -48,6 +51,7 @@ class Problem:
     minimise: bool = False
     lower: ArrayLike = -math.inf
     upper: ArrayLike = math.inf
+    model: str = ""
 
     def __post_init__(self) -> None:
         if not callable(self.fitness):
@@ -95,11 +99,12 @@ class Problem:
         """Return weights within the bounds, as a copy.  # [P] -> [P]"""
         return weights.copy() if self.bounds is None else np.clip(weights, *self.bounds)
 
-    def value(self, weights: NDArray[np.float32], seed: int) -> float:
+    def value(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> float:
         """Return what is maximised: the fitness, or less it; ConfigurationError where the function fails."""
+        x = self.inside(weights)
+        given = x if model is None else model.with_weights(x)
         try:
-            found = self.fitness(self.inside(weights), seed) if self.seeded else self.fitness(self.inside(weights))
-            value = _number(found)
+            value = _number(self.fitness(given, seed) if self.seeded else self.fitness(given))
         except mistakes.PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
@@ -152,6 +157,12 @@ class Options(EnvironmentOptions):
     minimise: bool = Field(False, exclude_if=lambda less: not less, description="whether less is better")
     lower: float | None = Field(None, exclude_if=lambda least: least is None, description="least value of a weight")
     upper: float | None = Field(None, exclude_if=lambda most: most is None, description="largest value of a weight")
+    model: str = Field(
+        "",
+        max_length=1 << 23,
+        exclude_if=lambda text: not text,
+        description="description of a Keras model that the function gets, as evo.maximise writes it; empty = a vector",
+    )
 
     @field_validator("id")
     @classmethod
@@ -160,6 +171,11 @@ class Options(EnvironmentOptions):
         if not value.startswith(PREFIX) or len(parts) > 3 or not all(part.isidentifier() for part in parts):
             raise ValueError(f'"{value:.60}" is not "problem:" and the name of a plug-in')
         return value
+
+    @property
+    def in_tensorflow(self) -> bool:
+        """Whether the function gets a Keras model."""
+        return bool(self.model)
 
     @property
     def problem(self) -> Problem:
@@ -173,10 +189,11 @@ class Options(EnvironmentOptions):
                     f"`problem = evo.Problem({getattr(found, '__name__', 'fitness')}, start=...)`"
                 )
             lower = -math.inf if self.lower is None else self.lower
-            return Problem(found, self.size, self.minimise, lower, math.inf if self.upper is None else self.upper)
-        for key in ("minimise", "lower", "upper"):
+            upper = math.inf if self.upper is None else self.upper
+            return Problem(found, self.size, self.minimise, lower, upper, self.model)
+        for key in ("minimise", "lower", "upper", "model"):
             own = getattr(self, key)
-            if own not in (None, False) and not np.array_equal(own, getattr(found, key)):
+            if own not in (None, False, "") and not np.array_equal(own, getattr(found, key)):
                 raise ConfigurationError(f"environment.{key}: {self.id} is a Problem, which says that itself")
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")

@@ -105,7 +105,7 @@ def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
         folder = getattr(module, "plugs_into", getattr(make, "plugs_into", None))
         after = _registered()
         registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
-        if folder is None and make is None and _problem_of(module, "") is not None:
+        if folder is None and _problem_of(module, "") is not None:
             folder = PROBLEMS
         if folder is None and registers:
             _loaded["", name] = module

@@ -51,7 +51,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     from evo.rollouts.rollout import RolloutPlayer
 
     rollouts = _rollouts(spec)
-    if spec.inference == "tensorflow":
+    if spec.inference == "tensorflow" and rollouts[-1].environment.problem is None:
         from evo.rollouts.tensorflow_kernel import TensorFlowKernel
 
         kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
@@ -118,7 +118,7 @@ def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:
     def rollout(environment: Environment) -> Rollout | ProblemCalls:
         network = Network.of(spec.policy, environment, spec.extra_outputs)
         if environment.problem is not None:
-            return ProblemCalls(network, environment)
+            return ProblemCalls(network, environment, spec.workers)
         return Rollout(network, environment, kernel)
 
     return [rollout(registry.environment_of(one)) for one in (*spec.environment.in_training(), spec.environment)]

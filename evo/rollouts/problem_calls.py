@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from llvmlite import binding
 from numpy.typing import NDArray
 
 from evo import clock
 from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
+from evo.networks.keras_models import KerasModel
 from evo.records import Episodes, Result, Task, empty_result, worst_of
+from evo.workers import devices
 
 if TYPE_CHECKING:
     from evo.environment import Environment
     from evo.networks.network import Network
+    from evo.workers.options import WorkersOptions
 
 PROBED = 7  # the seed of the two calls that must agree
 
@@ -23,11 +28,38 @@ PROBED = 7  # the seed of the two calls that must agree
 class ProblemCalls:
     """Calls the function of a problem with each candidate of a task, once a seed; an exact one once a candidate."""
 
-    fingerprint, device = "", ""
-
-    def __init__(self, network: Network, environment: Environment) -> None:
+    def __init__(self, network: Network, environment: Environment, workers: WorkersOptions) -> None:
         self.network, self.environment, self.size, self.kernel = network, environment, network.size, self
-        self._problem, self._rebuilder = environment.problem, Rebuilder(network)
+        self._problem, self._rebuilder, self._workers = environment.problem, Rebuilder(network), workers
+
+    @cached_property
+    def device(self) -> str:
+        """What the model computes on; empty where there is none.
+
+        A user who has used TensorFlow in this process has its devices and threads.
+        """
+        if not self._problem.model:
+            return ""
+        return devices.in_use() or devices.claim(self._workers)
+
+    @property
+    def fingerprint(self) -> str:
+        """What computes the model; empty where there is none."""
+        if not self.device:
+            return ""
+        import keras
+        import tensorflow as tf
+
+        machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
+        return f"tensorflow {tf.__version__}, keras {keras.__version__}, {self.device} {machine}"
+
+    @cached_property
+    def _model(self) -> KerasModel | None:
+        """The model, which is built in the process that calls the function, once it is pinned."""
+        return KerasModel(self._problem.model) if self.device else None
+
+    def _value(self, weights: NDArray[np.float32], seed: int) -> float:
+        return float(self._problem.value(weights, seed, self._model))
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return the fitness of each candidate as returns; `frames` are calls.  # parents [S, P]"""
@@ -41,7 +73,7 @@ class ProblemCalls:
             if not np.isfinite(weights).all():
                 continue
             called = [int(seed) for seed in (seeds if self._problem.seeded else seeds[:1])]
-            values = np.array([self._problem.value(weights, seed) for seed in called])
+            values = np.array([self._value(weights, seed) for seed in called])
             calls += len(called)
             arrays["finite"][k] = np.isfinite(values).all()
             if arrays["finite"][k]:
@@ -53,7 +85,7 @@ class ProblemCalls:
     def seed_check(self) -> str:
         """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
         try:
-            one, other = (self._problem.value(self._problem.first, PROBED) for _ in range(2))
+            one, other = (self._value(self._problem.first, PROBED) for _ in range(2))
         except ConfigurationError:  # zeros, where the search does not begin; else it is named where it is played
             return ""
         return "" if one == other or math.isnan(one) else "ignored"

@@ -84,7 +84,7 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
         place = experiment.learner_devices
         if place is not None and not place.processes:  # this process learns; what is installed may be broken
             devices.import_tensorflow(on_gpu=False, wanted=devices.LEARNING)
-    elif experiment.policy.player == "tensorflow":
+    elif experiment.inference == "tensorflow":
         devices.require_tensorflow()
 
     def make(place: Path) -> Store:

@@ -10,8 +10,10 @@ import ctypes
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import Any
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers.hardware import VISIBLE
@@ -60,9 +62,28 @@ def claim(workers: WorkersOptions) -> str:
                 tf.config.set_logical_device_configuration(gpu, [limit])
     except RuntimeError as error:
         raise DeviceError(f"TensorFlow was in use before this process could be pinned: {error}") from error
-    if not there:
-        return "CPU"
-    return str(tf.config.experimental.get_device_details(there[0]).get("device_name", "GPU"))
+    return _named(there)
+
+
+def in_use() -> str:
+    """Return the device of this process where something has used TensorFlow already; empty: it can be pinned."""
+    import_tensorflow(on_gpu=False)
+    import tensorflow as tf
+
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    try:
+        for number in (threads + 1, threads):  # it may be set only before
+            tf.config.threading.set_intra_op_parallelism_threads(number)
+    except RuntimeError:
+        return _named(tf.config.list_physical_devices("GPU"))
+    return ""
+
+
+def _named(gpus: Sequence[Any]) -> str:
+    """Return the model of the first GPU; "CPU" where there is none."""
+    import tensorflow as tf
+
+    return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")) if gpus else "CPU"
 
 
 def log_placement() -> None:

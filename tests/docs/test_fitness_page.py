@@ -15,10 +15,11 @@ from tests.helpers.calling import summary_of
 PAGE = (Path(__file__).parents[2] / "docs" / "fitness.md").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras, which saves
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    first, module, third = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    first, with_keras, module, third = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (experiment,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {}
     exec(first + third, names)
@@ -28,6 +29,12 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert best.fitness < 1e-6
     assert search.fitness < 1e-6
     assert best.calls == 3800
+
+    exec(with_keras, names)
+    trained = names["best"]
+    assert isinstance(trained, evo.Optimum)
+    assert trained.fitness == pytest.approx(names["error"](trained.model), rel=1e-6)  # type: ignore[operator]
+    assert trained.fitness < 0.5 * names["error"](names["model"])  # type: ignore[operator]
 
     (tmp_path / "my_arm.py").write_text(module)
     (tmp_path / "my_arm.toml").write_text(experiment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -174,7 +175,7 @@ def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
         (2, {"lower": np.nan}, "lower, upper: no number is from nan to inf"),
         (2, {"upper": "a"}, "upper: 'a' is neither a number nor a vector"),
         (2, {"lower": np.zeros(3)}, "lower, upper: each is a number, or 2 of them"),
-        (2, {"workers": {"count": 2}}, "workers"),
+        (2, {"workers": {"counts": 2}}, "workers.counts: unknown key"),
         (2, {"population": 8}, r"population: no option of a search; others are in sections"),
     ],
 )
@@ -218,6 +219,25 @@ def test_a_search_that_has_ended_is_returned_again_and_one_that_found_nothing_sa
     monkeypatch.setattr(registry, "_loaded", {})  # as in another process
     with pytest.raises(MissingPluginError, match="was of a script"):
         registry.problem(registry.HERE)
+
+
+def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_complaint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"generations": 2, "sep_cma_es": {"population": 4}}
+    workers = {"count": 2, "on_poison": "worst"}
+    several = evo.minimise(curves.sphere, [1.0, 2.0], workers=workers, run_dir=tmp_path / "two", **few)
+    alone = evo.minimise(lambda x: curves.sphere(x), [1.0, 2.0], run_dir=tmp_path / "one", **few)
+    np.testing.assert_array_equal(several.x, alone.x)
+    np.testing.assert_array_equal(alone.run.champion.weights, alone.x)
+    assert several.run.config.workers.on_poison == "worst"
+    assert "differs" not in capsys.readouterr().err
+
+
+def test_both_directions_have_the_options_of_one_signature() -> None:
+    options = [*inspect.signature(evo.minimise).parameters]
+    assert options == [*inspect.signature(evo.maximise).parameters]
+    assert {"fitness", "start", "lower", "upper", "workers", "progress"} <= {*options}
 
 
 def test_mistakes_in_telling_are_named() -> None:

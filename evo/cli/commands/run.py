@@ -52,7 +52,7 @@ def main(arguments: Namespace) -> int:
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     # Before anything is made, for a device may be missing.
-    plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)
+    plan = experiment.workers.plan(experiment.inference, experiment.learner_devices, arguments.dry_run)
     if arguments.tensorboard is not None:
         extra("tensorboardX", "--tensorboard")
     if arguments.dry_run:

@@ -1,0 +1,138 @@
+"""A fitness of a Keras model: rebuilt in every process without code, with the same bits on every backend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evo
+from evo.errors import ConfigurationError
+from evo.networks.keras_models import KerasModel, describe
+from tests.helpers.calling import called
+from tests.plugins import keras_fitness
+
+keras = pytest.importorskip("keras")
+FEW: dict[str, Any] = {
+    "sep_cma_es": {"population": 8, "sigma": 0.1, "episodes": 1},
+    "validation": {"episodes": 1},
+    "test": {"episodes": 2},
+}
+
+
+def small(units: int = 15) -> Any:
+    """Return a model of 226 weights, where there are 15 units."""
+    layers = keras.layers
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [keras.Input((1,)), layers.Dense(units, "tanh"), layers.Dense(units // 15 * 12, "relu"), layers.Dense(1)]
+    )
+
+
+def many_layers() -> Any:
+    """Return a functional model with branches, memory, dropout and layers that are not trained."""
+    layers = keras.layers
+    image, words = keras.Input((8, 8, 2), name="image"), keras.Input((5,), dtype="int32", name="words")
+    seen = layers.Flatten()(layers.BatchNormalization()(layers.Conv2D(4, 3, activation="relu")(image)))
+    read = layers.Bidirectional(layers.GRU(3))(layers.Embedding(7, 4)(words))
+    frozen = layers.Dense(6, trainable=False)(read)
+    both = layers.Concatenate()([layers.Dropout(0.5)(seen), frozen, keras.ops.tanh(read) + 1.0])
+    return keras.Model([image, words], layers.Dense(2)(layers.LayerNormalization()(both)))
+
+
+def state_hash(run: evo.Run) -> str:
+    return json.loads((run.directory / "manifest.jsonl").read_text().splitlines()[-1])["state_hash"]  # type: ignore[no-any-return]
+
+
+def test_a_model_of_any_layers_is_rebuilt_with_the_same_outputs() -> None:
+    model, draw = many_layers(), np.random.default_rng(0)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.moving_variance.assign(draw.uniform(0.5, 2, 4))
+    inputs = [draw.normal(size=(3, 8, 8, 2)).astype(np.float32), draw.integers(0, 7, (3, 5))]
+    text, weights = describe(model)
+    again = KerasModel(text).with_weights(weights)
+    np.testing.assert_array_equal(model(inputs), again(inputs))
+    assert not np.array_equal(again(inputs), KerasModel(text).with_weights(weights * 2)(inputs))
+    assert describe(many_layers())[0] != text  # other weights that are not trained
+    assert describe(small())[0] == describe(small())[0]  # though Keras has counted on
+
+
+@pytest.mark.parametrize("units", [15, pytest.param(1440, marks=pytest.mark.long)])
+def test_a_search_with_workers_kills_and_resumes_has_the_bits_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: int
+) -> None:
+    monkeypatch.setenv("KILLED_ONCE", str(tmp_path / "killed"))
+    (tmp_path / "killed").touch()
+    whole = evo.maximise(keras_fitness.deadly, small(units), generations=4, run_dir=tmp_path / "whole", **FEW)
+    (tmp_path / "killed").unlink()
+    for generations in (2, 4):
+        part = evo.maximise(
+            keras_fitness.deadly, small(units), generations=generations, workers=2, run_dir=tmp_path / "parts", **FEW
+        )
+    assert (tmp_path / "killed").exists()
+    assert state_hash(part.run) == state_hash(whole.run)
+    assert whole.fitness == part.fitness == keras_fitness.exact(part.model)
+    assert whole.x.size == {15: 30 + 192 + 13}.get(units, whole.x.size)
+    assert units == 15 or whole.x.size > 1_600_000
+
+
+@pytest.mark.long
+def test_a_noisy_fitness_improves_and_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    best = evo.maximise(
+        keras_fitness.fitness, model, generations=30, run_dir=tmp_path / "run", sep_cma_es={"sigma": 0.1}
+    )
+    assert best.fitness > 0.5 * keras_fitness.exact(model)
+    assert "agrees" in called(tmp_path, "verify", "run", "--plugin", "tests.plugins.keras_fitness", program="evo")[0]
+
+
+def test_a_model_that_would_need_code_is_named() -> None:
+    layers = keras.layers
+
+    @keras.saving.register_keras_serializable("mine")
+    class Own(keras.layers.Layer):  # type: ignore[misc]
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(1,))
+
+        def call(self, x: Any) -> Any:
+            return self.scale * x
+
+    class Subclass(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = layers.Dense(2)
+
+        def call(self, x: Any) -> Any:
+            return self.inner(x)
+
+    subclass = Subclass()
+    subclass(np.zeros((1, 3), np.float32))
+    for model, said in (
+        (keras.Sequential([keras.Input((3,)), layers.Lambda(lambda x: 2 * x, name="twice"), layers.Dense(1)]), "twice"),
+        (keras.Sequential([keras.Input((3,)), Own(name="scaled")]), "scaled has a Own"),
+        (keras.Sequential([keras.Input((3,)), layers.Dense(1, activation=lambda x: x)]), "dense_?\\d* has a function"),
+        (subclass, "Subclass"),
+        (keras.Sequential([layers.Dense(1)]), "no weights to evolve"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^start: .*{said}"):
+            evo.maximise(keras_fitness.fitness, model)
+
+
+def test_a_description_that_names_code_is_refused_before_anything_is_built() -> None:
+    text = json.loads(describe(small())[0])
+    layer = text["model"]["config"]["layers"][1]
+    for change, said in (
+        ({"module": "os", "class_name": "system"}, "system"),
+        ({"module": "builtins", "class_name": "function", "config": "eval"}, "function"),
+        ({"module": "keras.layers", "class_name": "TFSMLayer"}, "TFSMLayer"),
+        ({"module": "keras.utils", "class_name": "get_file"}, "get_file"),
+    ):
+        layer["config"]["activation"] = change
+        with pytest.raises(ConfigurationError, match=said):
+            KerasModel(json.dumps(text))
+    with pytest.raises(ConfigurationError, match="cannot be rebuilt"):
+        KerasModel("{}")
