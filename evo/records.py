@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from evo.errors import PoisonError
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
+Recorded = TypeVar("Recorded", "EnvStates", "Transitions")
 
 # The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
 NOT_DETERMINISTIC = "environment-not-deterministic"
@@ -143,6 +144,13 @@ class Transitions:
 
     def __len__(self) -> int:
         return len(self.ends)
+
+
+def joined(parts: Sequence[Recorded]) -> Recorded:
+    """Return the rows of all parts, at least one, in their order."""
+    rows: dict[str, Any] = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
+    whole: Any = {name: None if one[0] is None else np.concatenate(one) for name, one in rows.items()}
+    return type(parts[0])(**whole)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from evo.evolution.population import (
     spread,
     tasks_of,
 )
-from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
+from evo.learning.collecting import check_finite, episode_tasks, metrics_of
 from evo.learning.hyperparameters import check_q_learning
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
@@ -46,6 +46,7 @@ from evo.records import (
     Result,
     Task,
     WeightSource,
+    joined,
     mean_returns,
 )
 from evo.setup import Setup
@@ -166,12 +167,12 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def _share(self, tasks: Sequence[Task], results: Sequence[Result]) -> dict[str, NDArray[Any]]:
         """Give recorded episodes to the learner; return the record from which its replay buffer is filled again."""
-        shared = [pair for pair in zip(tasks, results, strict=True) if pair[1].transitions is not None]
-        if not shared:
+        recorded = [result.transitions for result in results if result.transitions is not None]
+        if not recorded:
             return {}
-        transitions = joined_transitions([result for _, result in shared])
+        transitions = joined(recorded)
         self._frames += len(transitions)
-        seeds = [task.play.seeds for task, _ in shared if isinstance(task.play, Episodes)]
+        seeds = [task.play.seeds for task in tasks if task.record_transitions and isinstance(task.play, Episodes)]
         return self._method.receive(transitions, None, self._frames, np.concatenate(seeds))
 
     def _entered(self, source: WeightSource, outcome: Evaluated, chosen: NDArray[np.int64]) -> Metrics:

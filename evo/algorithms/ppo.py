@@ -4,7 +4,7 @@ A generation, in the order of its calls:
 
     play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions, M = E T rows
     advantages and returns of the rollout (GAE)              PPO.learn -> evo.learning.returns.generalised_advantages
-    for every epoch, for every shuffled minibatch:           PPO.minibatches
+    for every epoch, for every shuffled minibatch:           evo.learning.returns.minibatches
         loss of each example, its mean, its gradient         PPOLoss
         clip the gradient's norm, one step of Adam           Learner.update
 
@@ -15,9 +15,10 @@ bits on every machine, and tests hold the two equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import chain
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,12 +27,9 @@ from evo import clock
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, policy_and_value
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import PolicyLoss, UpdateMeans
-from evo.learning.returns import explained_variance, generalised_advantages, standardised
+from evo.learning.returns import explained_variance, generalised_advantages, minibatches, standardised
 from evo.records import Metrics
 from evo.setup import Setup
-
-if TYPE_CHECKING:
-    from evo.learning.learner import Rows
 
 
 class Options(ActorCriticOptions):
@@ -161,7 +159,9 @@ class PPO(ActorCritic):
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
-        batches = self.minibatches(generation, len(transitions))
+        seed, count = self.setup.seed, len(transitions)
+        epochs = (minibatches(seed, generation, epoch, count, options.minibatches) for epoch in range(options.epochs))
+        batches = chain.from_iterable(epochs)  # [B] row numbers each
         for _, found in self.learner.updates_on(batches, learning_rate, settings):
             means.add(found)
             if should_stop():  # the run ends while this learns in the background
@@ -174,14 +174,6 @@ class PPO(ActorCritic):
             "learning_rate": learning_rate,
             "seconds_moving": seconds_moving,
         }
-
-    def minibatches(self, generation: int, count: int) -> Iterator[Rows]:
-        """Yield the row numbers of every epoch's shuffled minibatches, whose sizes differ by one at most."""
-        from evo.randomness.philox_compiled import minibatches as shuffled_minibatches
-
-        parts = min(self.options.minibatches, count)  # whole episodes may have fewer transitions than minibatches
-        for epoch in range(self.options.epochs):
-            yield from shuffled_minibatches(self.setup.seed, generation, epoch, count, parts)
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Metrics, Transitions
 from evo.setup import Setup
-
-if TYPE_CHECKING:
-    pass
 
 
 class Options(AlgorithmOptions):
@@ -134,7 +131,7 @@ class PQN(GradientMethod):
 
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
-        from evo.randomness.philox_compiled import minibatches
+        from evo.learning.returns import minibatches
 
         assert played is not None  # None only for methods that learn from a replay buffer
         options, seed, symmetry, learner = self.options, self.setup.seed, self._symmetry, self.learner
@@ -160,7 +157,7 @@ class PQN(GradientMethod):
                 turned = symmetry.planes(observations, forms)
                 learner.load({"observations": turned, "actions": actions, "targets": targets})
                 seconds_moving += clock.wall() - began
-            for rows in minibatches(seed, generation, epoch, count, min(options.minibatches, count)):
+            for rows in minibatches(seed, generation, epoch, count, options.minibatches):
                 if should_stop():  # the run ends while this learns in the background
                     break
                 means.add(learner.update(rows, learning_rate, {}))

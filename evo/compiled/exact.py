@@ -105,17 +105,6 @@ def log(x: float) -> float:
     return n * LN2_1 - ((half - (s * (half + r) + n * LN2_2)) - f)
 
 
-def integer_power(x: float, count: int) -> float:
-    """Return x^count for count >= 0, by squaring."""
-    value = 1.0
-    while count:
-        if count & 1:
-            value *= x
-        x *= x
-        count >>= 1
-    return value
-
-
 def tanh(x: float) -> float:
     """Return the hyperbolic tangent of x, to three units in the last place."""
     size = abs(x)

@@ -1,4 +1,4 @@
-"""`evo.compiled.exact` for compiled code and over arrays, and set bits of words.
+"""Arithmetic with the same bits on every machine: `evo.compiled.exact` for compiled code and over arrays, powers, bits.
 
 NumPy's functions differ in last bits between processors.
 """
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled import exact
+from evo.errors import ResourceError
 
 kernel_cache.use(__name__)
 
@@ -34,6 +35,17 @@ def powers(values: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     return out
 
 
+def integer_power(x: float, count: int) -> float:
+    """Return x^count for count >= 0, by squaring."""
+    value = 1.0
+    while count:
+        if count & 1:
+            value *= x
+        x *= x
+        count >>= 1
+    return value
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _sums(vector, matrix, out):  # type: ignore[no-untyped-def]
     for k in range(matrix.shape[0]):
@@ -55,3 +67,18 @@ def popcount(word):  # type: ignore[no-untyped-def]
     word = (word & QUADS) + ((word >> np.uint64(2)) & QUADS)
     word = (word + (word >> np.uint64(4))) & NIBBLES
     return np.int64((word * BYTES) >> np.uint64(56))
+
+
+@njit(cache=True, error_model="numpy")
+def _times(a, b):  # type: ignore[no-untyped-def]
+    return a * b
+
+
+def check_arithmetic() -> None:
+    """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
+    # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
+    if float(_times(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
+        raise ResourceError(
+            "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
+            "leave out the plug-in that loads it"
+        )

@@ -6,7 +6,7 @@ which row a step is recorded in, and which episode comes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -273,13 +273,3 @@ class Recorder:
             next_action_masks=record.next_action_masks[after] if masked else None,
             next_outputs=score(following if self._observe is None else self._observe(following)),
         )
-
-
-def joined(parts: Sequence[Transitions]) -> Transitions:
-    """Return the transitions of all parts, at least one, in their order."""
-
-    def whole(name: str) -> Any:
-        arrays = [vars(part)[name] for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)
-
-    return Transitions(**{name: whole(name) for name in Transitions.__dataclass_fields__})

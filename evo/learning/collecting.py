@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ResourceError
-from evo.games.step import joined
 from evo.networks.network import Network
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import (
@@ -19,20 +18,19 @@ from evo.records import (
     EnvStates,
     Episodes,
     Metrics,
+    Recorded,
     Result,
     Segment,
     Task,
     Transitions,
     WeightSource,
+    joined,
     unit_of,
 )
 
 if TYPE_CHECKING:
     from evo.setup import Setup
 
-Recorded = TypeVar("Recorded", EnvStates, Transitions)
-
-ENV_STATES = tuple(EnvStates.__dataclass_fields__)
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
 
 
@@ -64,10 +62,8 @@ class Collector:
         """Return the transitions of a generation; ResourceError where the network's outputs were not finite."""
         check_finite(results)
         if self._count:
-            envs = [result.envs for result in results if result.envs is not None]
-            joined_up = (np.concatenate([vars(part)[name] for part in envs]) for name in ENV_STATES)
-            self._envs[self._setup.slot(number)] = EnvStates(*joined_up)
-        return joined_transitions(results)
+            self._envs[self._setup.slot(number)] = joined([one.envs for one in results if one.envs is not None])
+        return joined([one.transitions for one in results if one.transitions is not None])
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the environments' states, if there are any."""
@@ -138,7 +134,7 @@ def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvS
 def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    states = [EnvStates(*(vars(envs)[name][part] for name in ENV_STATES)) for part in parts]
+    states = [EnvStates(*(array[part] for array in vars(envs).values())) for part in parts]
     return [Task(WeightSource.of_row(), Segment(state, horizon), rule) for state in states]
 
 
@@ -157,8 +153,3 @@ def from_arrays(kind: type[Recorded], arrays: Arrays, prefix: str) -> Recorded:
     """Return the record that `to_arrays` made these arrays of."""
     found: dict[str, Any] = {name: arrays.get(prefix + name) for name in kind.__dataclass_fields__}
     return kind(**found)
-
-
-def joined_transitions(results: Sequence[Result]) -> Transitions:
-    """Return the transitions of all results, in their order."""
-    return joined([result.transitions for result in results if result.transitions is not None])

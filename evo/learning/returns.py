@@ -1,4 +1,4 @@
-"""Returns, advantages and value targets of recorded transitions, compiled.
+"""Returns, advantages, value targets and random minibatches of recorded transitions, compiled.
 
 Transitions of one environment stand together in the order of time. One that is truncated, or the last of a segment, is
 bootstrapped from the value of the observation after it; one that terminates is not. No estimate crosses either.
@@ -13,10 +13,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.randomness.philox_compiled import draw
+from evo.randomness.streams import Purpose, stream
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, Transitions
 
 kernel_cache.use(__name__)
 
+SHUFFLE = int(Purpose.SHUFFLE)
 NOT_ALLOWED = np.float32(-3.4e38)  # below every score that is finite in practice, and finite itself
 
 
@@ -214,6 +217,24 @@ def rows_after(
         picked(transitions.observations, transitions.next_observations),
         None if masks is None else picked(masks, transitions.next_action_masks),
     )
+
+
+@njit(cache=True, error_model="numpy")
+def _shuffle(key, purpose, out):  # type: ignore[no-untyped-def]
+    """Shuffle `out` [M], each order equally likely (Fisher and Yates; Durstenfeld, 1964)."""
+    for i in range(out.shape[0] - 1, 0, -1):
+        j = draw(key, i, i + 1, purpose)
+        out[i], out[j] = out[j], out[i]
+
+
+def minibatches(seed: int, generation: int, epoch: int, examples: int, count: int) -> list[NDArray[np.int32]]:
+    """Split the numbers below `examples` at random into disjoint parts, whose sizes differ by one at most.
+
+    There are `count` parts, or as many as examples: whole episodes may have fewer transitions than minibatches.
+    """
+    order = np.arange(examples, dtype=np.int32)
+    _shuffle(np.uint64(stream(seed, Purpose.SHUFFLE, generation, epoch)), SHUFFLE, order)
+    return np.array_split(order, min(count, examples))
 
 
 def _check(ends: NDArray[np.uint8], next_values: NDArray[np.float32] | None = None) -> None:

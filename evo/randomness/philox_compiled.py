@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.randomness.streams import FOLLOWING, Purpose, stream
+from evo.randomness.streams import FOLLOWING
 
 kernel_cache.use(__name__)
 
@@ -16,7 +15,6 @@ M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 W0, W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 MASK32 = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
-SHUFFLE = int(Purpose.SHUFFLE)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -59,18 +57,3 @@ def episode_seed(first, number):  # type: ignore[no-untyped-def]
         return np.uint64(first)
     w0, w1, _, _ = philox(np.uint64(first), np.uint64(0), np.uint64(number), np.uint64(FOLLOWING), np.uint64(0))
     return w0 | w1 << np.uint64(32)
-
-
-@njit(cache=True, error_model="numpy")
-def _shuffle(key, purpose, out):  # type: ignore[no-untyped-def]
-    """Shuffle `out` [M], each order equally likely (Fisher and Yates; Durstenfeld, 1964)."""
-    for i in range(out.shape[0] - 1, 0, -1):
-        j = draw(key, i, i + 1, purpose)
-        out[i], out[j] = out[j], out[i]
-
-
-def minibatches(seed: int, generation: int, epoch: int, examples: int, count: int) -> list[NDArray[np.int32]]:
-    """Split the numbers below `examples` at random into `count` disjoint parts, whose sizes differ by one at most."""
-    order = np.arange(examples, dtype=np.int32)
-    _shuffle(np.uint64(stream(seed, Purpose.SHUFFLE, generation, epoch)), SHUFFLE, order)
-    return np.array_split(order, count)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from evo import clock
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
+from evo.compiled.functions import check_arithmetic
 from evo.compiled.views import shaped
 from evo.environment import Environment
-from evo.errors import ResourceError
 from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.games.step import (
@@ -61,21 +61,6 @@ kernel_cache.use(__name__)
 
 LANES = np.int64(16)  # typed, since a literal would have the network's kernels compiled once more
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
-
-
-@njit(cache=True, error_model="numpy")
-def _product(a, b):  # type: ignore[no-untyped-def]
-    return a * b
-
-
-def check_arithmetic() -> None:
-    """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
-    # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
-    if float(_product(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
-        raise ResourceError(
-            "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
-            "leave out the plug-in that loads it"
-        )
 
 
 @njit(inline="always")

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import shaped
 from evo.games.contract import CompiledGame, mask, observe_lanes
-from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, joined, play
+from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, play
 from evo.kernels.lanes import forward, lanes_for
-from evo.records import TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions
+from evo.records import TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions, joined
 from evo.rollouts.action_rules import RULES, choose, read_action, write_action
 
 kernel_cache.use(__name__)

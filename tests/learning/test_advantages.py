@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.learning.hyperparameters import annealed
-from evo.learning.returns import generalised_advantages, leave_one_out
-from evo.randomness.philox_compiled import minibatches
+from evo.learning.returns import generalised_advantages, leave_one_out, minibatches
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 
 ENDINGS = (TERMINATED, TRUNCATED, SEGMENT_END)

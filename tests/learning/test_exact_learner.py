@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from evo.algorithms import dqn, ppo, pqn
 from evo.compiled import exact
+from evo.compiled.functions import integer_power
 from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact import plan as plans
-from evo.learning.exact.learner import ExactLearner
+from evo.learning.exact.learner import ExactLearner, step
 from evo.learning.exact.plan import BLOCK, plan
-from evo.learning.exact.weights import step
 from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, PolicyLoss
 from evo.networks.network import Network, Options
 from tests.helpers.calling import ROOT
@@ -409,4 +409,4 @@ def test_logarithms_and_powers_are_those_of_the_library_but_for_the_last_bits() 
     assert (exact.log(0.0), exact.log(np.inf)) == (-np.inf, np.inf)
     assert all(np.isnan(exact.log(x)) for x in (-1.0, np.nan))
     for count in (0, 1, 2, 7, 1000):
-        assert exact.integer_power(0.999, count) == pytest.approx(0.999**count, rel=1e-12)
+        assert integer_power(0.999, count) == pytest.approx(0.999**count, rel=1e-12)

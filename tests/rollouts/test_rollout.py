@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.compiled.functions import check_arithmetic
 from evo.environment import Environment as Declared
 from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
@@ -27,7 +28,7 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource, empty_result, worst_of
 from evo.rollouts.action_rules import exp_by_squaring
 from evo.rollouts.gymnasium_episodes import play_gymnasium
-from evo.rollouts.rollout import Rollout, check_arithmetic
+from evo.rollouts.rollout import Rollout
 from tests.helpers.sampling import sampled
 from tests.rollouts.readable_snake import ReadableSnake
 
@@ -324,7 +325,7 @@ def test_the_arithmetic_of_this_process_is_whole() -> None:
 FLUSH = """
 import ctypes, mmap
 import numpy as np
-from evo.rollouts.rollout import check_arithmetic
+from evo.compiled.functions import check_arithmetic
 from evo.errors import ResourceError
 check_arithmetic()
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

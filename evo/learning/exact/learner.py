@@ -1,7 +1,7 @@
 """A learner whose updates have the same bits on every machine, for any number of threads, without TensorFlow.
 
 The arithmetic is float32; multiplications and additions are rounded apart, and every sum has one order, which
-`evo.learning.exact.passes` says. "gradient-1" is its name.
+`evo.learning.exact.passes` says. "gradient-1" is its name. The optimizer is Adam (Kingma and Ba, 2015).
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ from math import prod, sqrt
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.compiled.exact import integer_power
+from evo.compiled.functions import integer_power
 from evo.learning.exact import losses
-from evo.learning.exact.passes import forward, gradients_of, unpack
-from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
-from evo.learning.exact.runs import WIDTH
+from evo.learning.exact.passes import forward, gradients_of, pack_weights, unpack
+from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
+from evo.learning.exact.runs import WIDTH, rounded
 from evo.learning.exact.threads import BlockSums, Threads
-from evo.learning.exact.weights import Weights, follow, norm_of, step
-from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values
+from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
+
+kernel_cache.use(__name__)
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 MASKS = {"action_masks", "next_action_masks"}
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
+PARTS = 16  # partial sums of the norm's squares
+FIRST, SECOND = np.float32(1.0 - BETAS[0]), np.float32(1.0 - BETAS[1])
+SMALL = np.float32(EPSILON)
+TINY = np.float32(1e-30)  # smaller moments are 0: those of weights without a gradient would fade to subnormal numbers
+ZERO = np.float32(0)
 
 
 class ExactLearner(Learner):
@@ -245,6 +253,67 @@ class ExactLearner(Learner):
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def norm_of(gradient):  # type: ignore[no-untyped-def]
+    """Return the Euclidean norm of float32 [P]: 16 sums of every sixteenth square, added in pairs."""
+    parts = np.zeros(PARTS, np.float32)
+    whole = gradient.shape[0] // PARTS * PARTS
+    for start in range(0, whole, PARTS):
+        for k in range(PARTS):
+            parts[k] += gradient[start + k] * gradient[start + k]
+    for k in range(gradient.shape[0] - whole):
+        parts[k] += gradient[whole + k] * gradient[whole + k]
+    half = PARTS // 2
+    while half:
+        for k in range(half):
+            parts[k] += parts[k + half]
+        half //= 2
+    return np.sqrt(parts[0])
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def step(weights, first, second, gradient, scale, rate):  # type: ignore[no-untyped-def]
+    """Update weights and moments [P] by gradient * scale; `rate` is Adam's, corrected for the moments' bias."""
+    for k in range(gradient.shape[0]):
+        value = gradient[k] * scale
+        mean, square = first[k] + (value - first[k]) * FIRST, second[k] + (value * value - second[k]) * SECOND
+        first[k] = mean if abs(mean) > TINY else ZERO
+        second[k] = square if square > TINY else ZERO
+        weights[k] -= first[k] * rate / (np.sqrt(second[k]) + SMALL)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def follow(target, weights, share):  # type: ignore[no-untyped-def]
+    """Move a target network's weights [P] by a share of the difference."""
+    for k in range(target.shape[0]):
+        target[k] += share * (weights[k] - target[k])
+
+
+class Weights:
+    """A flat vector of weights, and its kernels in blocks of columns, which are packed again where it has changed."""
+
+    def __init__(self, network: Network, made: Plan) -> None:
+        self._plan = made
+        widest = max(layer.filters for layer in network.layers)
+        weighted = [layer for layer in network.layers if layer.weighted]
+        self._flat = aligned(network.size + WIDTH * (widest + 1))  # squares are read beyond the end
+        self.vector: NDArray[np.float32] = self._flat[: network.size]
+        self._packed = aligned(made.packed)
+        self._scratch = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
+        self._stale = True
+
+    def changed(self) -> None:
+        """Say that `vector` was written."""
+        self._stale = True
+
+    def packed(self) -> NDArray[np.float32]:
+        """Return the packed kernels of the present weights."""
+        if self._stale:
+            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch)
+            self._stale = False
+        return self._packed
 
 
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:

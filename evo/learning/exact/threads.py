@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any
 
+from evo.compiled.functions import check_arithmetic
 from evo.learning.exact.plan import Workspace
-from evo.rollouts.rollout import check_arithmetic
 
 
 class Threads:
