@@ -14,10 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError, ResourceError
-from evo.kernels import lanes
 from evo.learning.learner import BETAS, EPSILON
 from evo.learning.tensorflow.learner import LEAST, TensorFlowLearner, part_size, parts_at_a_time
-from evo.learning.tensorflow.networks import CHUNK, Forward
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
@@ -57,17 +55,6 @@ def examples(network: Network, count: int = 70) -> dict[str, NDArray[np.float32]
 
 def rows(*numbers: int) -> NDArray[np.int32]:
     return np.array(numbers, np.int32)
-
-
-def test_outputs_are_those_of_the_kernel_and_do_not_depend_on_how_many_are_asked_for() -> None:
-    forward = Forward(NETWORK, ONE)
-    weights = np.random.default_rng(3).normal(0, 0.3, NETWORK.size).astype(np.float32)
-    forward.set(weights)
-    seen = np.random.default_rng(4).random((CHUNK + 9, *NETWORK.shape), np.float32)
-    outputs = forward(seen)
-    np.testing.assert_allclose(outputs, lanes.scores(NETWORK, weights, seen), rtol=1e-4, atol=1e-5)
-    assert forward(seen[:5]).tobytes() == outputs[:5].tobytes()
-    assert forward(seen[CHUNK:]).tobytes() == outputs[CHUNK:].tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -201,8 +201,21 @@ def _cluster_of(text: str, kinds: Sequence[str], workers: int) -> dict[str, list
     return cluster
 
 
+def _executed(method: str) -> Any:
+    """Return a method that the cluster's learner executes."""
+
+    def call(self: ClusterLearner, *arguments: Any) -> Any:
+        return self.cluster.call(method, *arguments)
+
+    return call
+
+
 class ClusterLearner(Learner):
     """A learner whose updates a cluster computes."""
+
+    load, weights, target_weights, set_target, update_target, state, fingerprint = map(
+        _executed, ("load", "weights", "target_weights", "set_target", "update_target", "state", "fingerprint")
+    )
 
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Start the processes; their weights are all zero. ResourceError where one cannot start."""
@@ -216,10 +229,6 @@ class ClusterLearner(Learner):
         spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=self._alone), f"{here}:prepare", deadline=0)
         self.cluster = Cluster(options.strategy, ForkServer(spec, options.thread_count), places)
         self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
-
-    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Send the arrays that batches are gathered from, each [M, ...]."""
-        self.cluster.call("load", data)
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
@@ -250,29 +259,6 @@ class ClusterLearner(Learner):
         self.updates += 1
         return values
 
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        found: NDArray[np.float32] = self.cluster.call("weights")
-        return found
-
-    def target_weights(self) -> NDArray[np.float32]:
-        """Return the weights of the target network.  # [P]"""
-        found: NDArray[np.float32] = self.cluster.call("target_weights")
-        return found
-
-    def set_target(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights of the target network.  # [P]"""
-        self.cluster.call("set_target", weights)
-
-    def update_target(self, tau: float, every: int) -> None:
-        """Move the target network as `Learner.update_target`, in the cluster."""
-        self.cluster.call("update_target", tau, every)
-
-    def state(self) -> Arrays:
-        """Return the state, as `Learner.state`."""
-        state: Arrays = self.cluster.call("state")
-        return state
-
     def restore(self, state: Arrays) -> None:
         """Restore a state that `state` returned."""
         self.cluster.call("restore", {name: np.asarray(array) for name, array in state.items()})
@@ -282,10 +268,6 @@ class ClusterLearner(Learner):
         """Begin with these weights [P], with zero moments and no updates."""
         self.cluster.call("begin", weights)
         self.updates = 0
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint, as `Learner.fingerprint`."""
-        return str(self.cluster.call("fingerprint"))
 
     def close(self) -> None:
         """End the processes, also those of other machines."""

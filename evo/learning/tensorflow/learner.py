@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values
-from evo.learning.tensorflow.networks import Forward, components
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
-from evo.networks.keras_form import flat_weights
+from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
 from evo.records import Arrays
 
@@ -97,6 +96,11 @@ def scalars(settings: Mapping[str, float]) -> dict[str, Any]:
     return {name: tf.constant(value, tf.float32) for name, value in settings.items()}
 
 
+def components(variable: Any) -> list[Any]:
+    """Return a variable's copies on the devices of this process, or itself where TensorFlow keeps one."""
+    return list(getattr(variable, "values", [variable]))
+
+
 class TensorFlowLearner(Learner):
     """A learner whose bits depend on the machine and on its threads."""
 
@@ -110,12 +114,12 @@ class TensorFlowLearner(Learner):
         self._parts_at_a_time = parts_at_a_time(options)
         self._max_norm = max_gradient_norm
         with self._scope():
-            self.forward = Forward(network, options)
-            self.forward.set(np.zeros(network.size, np.float32))
-            self._variables = self.forward.model.trainable_variables
+            self.model = build_keras(network, options.dtype)
+            set_weights(self.model, network, np.zeros(network.size, np.float32))
+            self._variables = self.model.trainable_variables
             self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
             self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-            self._target = Forward(network, options) if self.has_target else self.forward
+            self._target = build_keras(network, options.dtype) if self.has_target else self.model
         self._loss = loss
         self._data: dict[str, Any] = {}
         self._move_target: Any = None
@@ -205,11 +209,9 @@ class TensorFlowLearner(Learner):
     def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the loss's values of every example of a batch, as tensors [B]."""
         if self.has_target:
-            target, online = (
-                each.model(batch["next_observations"], training=False) for each in (self._target, self.forward)
-            )
+            target, online = (model(batch["next_observations"], training=False) for model in (self._target, self.model))
             batch = {**batch, "next_target_outputs": target, "next_online_outputs": online}
-        return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
+        return self._loss(self.model(batch["observations"], training=True), batch, settings)
 
     def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:
         """Update the weights by Adam, whose betas to the number of updates are `powers`; return the gradient's norm.
@@ -235,15 +237,15 @@ class TensorFlowLearner(Learner):
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
-        return flat_weights(self.forward.model)
+        return flat_weights(self.model)
 
     def target_weights(self) -> NDArray[np.float32]:
         """Return the weights of the target network.  # [P]"""
-        return flat_weights(self._target.model)
+        return flat_weights(self._target)
 
     def set_target(self, weights: NDArray[np.float32]) -> None:
         """Set the weights of the target network.  # [P]"""
-        self._target.set(weights)
+        set_weights(self._target, self.network, weights)
 
     def update_target(self, tau: float, every: int) -> None:
         """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
@@ -252,7 +254,7 @@ class TensorFlowLearner(Learner):
         if every and self.updates % every:
             return
         if self._move_target is None:
-            models = (self._target.model, self.forward.model)
+            models = (self._target, self.model)
             targets, online = ([c for v in model.weights for c in components(v.value)] for model in models)
 
             def move(share: Any) -> None:
@@ -282,7 +284,7 @@ class TensorFlowLearner(Learner):
 
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
-        self.forward.set(weights)
+        set_weights(self.model, self.network, weights)
         for slot in (*self._first, *self._second):
             slot.assign(slot * 0)
         self.updates = 0
