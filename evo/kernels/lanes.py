@@ -53,16 +53,16 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
     for i in range(last):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = first if i % 2 == 0 else second
-        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
+        if is_weighted(layers[i]):
             if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
                 sparse.compute(layers[i], packed, source, target, lanes, live, large)
             else:
                 compute(layers[i], packed, source, target, lanes, nonzero)
         else:
-            weightless.transform(layers[i], packed, source, target, lanes)  # type: ignore[no-untyped-call]
+            weightless.transform(layers[i], packed, source, target, lanes)
         if layers[i].norm >= 0:
             normalise(layers[i], packed, target, lanes)
-        weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
+        weightless.activate(layers[i], target, lanes)
     compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
 

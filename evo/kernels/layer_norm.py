@@ -115,6 +115,6 @@ def _emit(builder: Any, x: Any, start: Any, filters: Any, weights: Any, gamma: A
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Normalise the output of a layer [pixels, filters, lanes] in place, and rectify it; `lanes` is 16, 8, 4 or 2."""
-    filters, relu = layer.filters, rectifies(layer)  # type: ignore[no-untyped-call]
+    filters, relu = layer.filters, rectifies(layer)
     for pixel in range(layer.out_height * layer.out_width):
         _pixel(lanes, out, pixel * filters * lanes, filters, packed, layer.norm, relu)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numba.extending import overload
@@ -52,36 +55,19 @@ def table(network: Network) -> NDArray[np.void]:
     return np.array(rows, LAYER if usual else ANY_LAYER)
 
 
-def is_weighted(layer):  # type: ignore[no-untyped-def]
-    """Return whether a layer of a table has a kernel and a bias."""
-    raise NotImplementedError("compiled code only")
+def by_table(usual: Callable[..., Any], general: Callable[..., Any], **options: Any) -> Any:
+    """Return a function (layer, ...) for compiled code: `usual` where the layer is a LAYER, `general` of ANY_LAYER."""
+
+    def compiled(*arguments: Any) -> Any:
+        raise NotImplementedError("compiled code only")
+
+    overload(compiled, strict=False, **options)(lambda layer, *_: general if "kind" in layer.fields else usual)
+    return compiled
 
 
-@overload(is_weighted, inline="always")
-def _is_weighted(layer):  # type: ignore[no-untyped-def]
-    def always(layer):  # type: ignore[no-untyped-def]
-        return True
-
-    def by_kind(layer):  # type: ignore[no-untyped-def]
-        return layer.kind == WEIGHTED
-
-    return by_kind if "kind" in layer.fields else always
-
-
-def rectifies(layer):  # type: ignore[no-untyped-def]
-    """Return whether the normalisation of a layer ends with a ReLU."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(rectifies, inline="always")
-def _rectifies(layer):  # type: ignore[no-untyped-def]
-    def always(layer):  # type: ignore[no-untyped-def]
-        return True
-
-    def by_activation(layer):  # type: ignore[no-untyped-def]
-        return layer.activation == RELU
-
-    return by_activation if "activation" in layer.fields else always
+# Whether a layer has a kernel and a bias, and whether its normalisation ends with a ReLU.
+is_weighted = by_table(lambda layer: True, lambda layer: layer.kind == WEIGHTED, inline="always")
+rectifies = by_table(lambda layer: True, lambda layer: layer.activation == RELU, inline="always")
 
 
 def packed_size(network: Network) -> int:
@@ -130,30 +116,22 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
-    if is_weighted(layer):  # type: ignore[no-untyped-call]
+    if is_weighted(layer):
         offset = _pack_blocks(layer, weights, offset, packed)
-    offset = _pack_tree(layer, weights, offset, packed)  # type: ignore[no-untyped-call]
+    offset = _pack_tree(layer, weights, offset, packed)
     return pack_norm(layer, weights, offset, packed)
 
 
-def _pack_tree(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+def _nodes(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Copy the nodes of a tree, with whole numbers of inputs; return the offset of what follows them."""
-    raise NotImplementedError("compiled code only")
+    nodes = layer.filters - 1 if layer.kind == TREE else 0
+    for k in range(nodes):
+        packed[layer.packed + k] = np.float32(input_of(weights[offset + k], layer.channels))
+        packed[layer.packed + nodes + k] = weights[offset + nodes + k]
+    return offset + 2 * nodes
 
 
-@overload(_pack_tree, inline="always")
-def _pack_tree_or_not(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    def nothing(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-        return offset
-
-    def by_kind(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-        nodes = layer.filters - 1 if layer.kind == TREE else 0
-        for k in range(nodes):
-            packed[layer.packed + k] = np.float32(input_of(weights[offset + k], layer.channels))
-            packed[layer.packed + nodes + k] = weights[offset + nodes + k]
-        return offset + 2 * nodes
-
-    return by_kind if "kind" in layer.fields else nothing
+_pack_tree = by_table(lambda layer, weights, offset, packed: offset, _nodes, inline="always")
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

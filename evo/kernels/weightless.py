@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH, TREE
+from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH, TREE, by_table
 
 kernel_cache.use(__name__)
 
@@ -110,47 +109,30 @@ def _decide(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
         out[(node - leaves + 1) * lanes + lane] = value
 
 
-def transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-    """Write the output of a layer that takes no sums, for any number of lanes; `packed` has the nodes of trees."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(transform, jit_options={"error_model": "numpy", "_nrt": False})
 def _transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-    def nothing(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-        return None
-
-    def by_kind(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-        if layer.kind == ONE_HOT:
-            _one_hot(layer, x, out, lanes)
-        elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
-            _pool(layer, x, out, lanes)
-        elif layer.kind == TREE:
-            _decide(layer, packed, x, out, lanes)
-        else:
-            for k in range(layer.height * layer.width * layer.channels * lanes):
-                out[k] = x[k]
-
-    return by_kind if "kind" in layer.fields else nothing
+    """Write the output of a layer that takes no sums, for any number of lanes; `packed` has the nodes of trees."""
+    if layer.kind == ONE_HOT:
+        _one_hot(layer, x, out, lanes)
+    elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
+        _pool(layer, x, out, lanes)
+    elif layer.kind == TREE:
+        _decide(layer, packed, x, out, lanes)
+    else:
+        for k in range(layer.height * layer.width * layer.channels * lanes):
+            out[k] = x[k]
 
 
-def activate(layer, out, lanes):  # type: ignore[no-untyped-def]
-    """Apply what activation is left to the output of a layer, in place."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(activate, jit_options={"error_model": "numpy", "_nrt": False})
 def _activate(layer, out, lanes):  # type: ignore[no-untyped-def]
-    def nothing(layer, out, lanes):  # type: ignore[no-untyped-def]
-        return None
+    """Apply what activation is left to the output of a layer, in place."""
+    values = out[: layer.out_height * layer.out_width * layer.filters * lanes]
+    if layer.activation == TANH:
+        for k in range(values.shape[0]):
+            values[k] = tanh(values[k])
+    elif layer.activation == RELU and layer.norm < 0:
+        for k in range(values.shape[0]):
+            values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
 
-    def by_name(layer, out, lanes):  # type: ignore[no-untyped-def]
-        values = out[: layer.out_height * layer.out_width * layer.filters * lanes]
-        if layer.activation == TANH:
-            for k in range(values.shape[0]):
-                values[k] = tanh(values[k])
-        elif layer.activation == RELU and layer.norm < 0:
-            for k in range(values.shape[0]):
-                values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
 
-    return by_name if "activation" in layer.fields else nothing
+OPTIONS = {"error_model": "numpy", "_nrt": False}
+transform = by_table(lambda layer, packed, x, out, lanes: None, _transform, jit_options=OPTIONS)
+activate = by_table(lambda layer, out, lanes: None, _activate, jit_options=OPTIONS)

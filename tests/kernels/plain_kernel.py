@@ -26,7 +26,7 @@ def _sum_plain(parts):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Compute the bits of `normalise` in plain loops, for any number of lanes."""
-    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
+    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)
     count, parts = np.float32(filters), np.empty(PARTS, np.float32)
     for pixel in range(layer.out_height * layer.out_width):
         for lane in range(lanes):
@@ -80,10 +80,10 @@ def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lane
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
-        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
+        if is_weighted(layers[i]):
             _layer_plain(layers[i], packed, source, target, lanes)
         else:
-            weightless.transform(layers[i], packed, source, target, lanes)  # type: ignore[no-untyped-call]
+            weightless.transform(layers[i], packed, source, target, lanes)
         if layers[i].norm >= 0:
             normalise_plain(layers[i], packed, target, lanes)
-        weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
+        weightless.activate(layers[i], target, lanes)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.cli.terminal.display import HIDE, SHOW, in_foreground
-from evo.networks.occlusion import occlusion
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from evo.store.policy import Policy
     from evo.training.testing import Recording
 
+MOST = 24  # squares a side; those of a larger picture are more than a pixel wide
 STRONGEST = 12  # inputs that are listed
 BAR = 10  # characters of the longest bar of a score
 SHADES = " ░▒▓█"
@@ -234,3 +234,24 @@ def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:
 def coloured() -> bool:
     """Return whether the output is a terminal that shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def occlusion(
+    scores: Callable[[NDArray[np.float32]], NDArray[np.float32]], observation: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return the sum of all changes of the scores where each square of an observation is zero (Zeiler, Fergus, 2014).
+
+    `scores` maps [B, *shape] to [B, A]. Of an observation [H, W, C] it is [ceil(H / side), ceil(W / side)], where all
+    channels of a square are hidden together; of [N] and [1, 1, N] it is [1, N], for each number by itself.
+    """
+    line = observation.shape[:-1] in ((), (1, 1))
+    height, width = (1, observation.shape[-1]) if line else observation.shape[:2]
+    side = 1 if line else -(-max(height, width) // MOST)
+    rows, columns = -(-height // side), -(-width // side)
+    hidden = np.repeat(observation[np.newaxis], rows * columns, axis=0)
+    cells = hidden.reshape(rows * columns, height, width, -1)  # a view
+    for square in range(rows * columns):
+        down, right = square // columns * side, square % columns * side
+        cells[square, down : down + side, right : right + side] = 0.0
+    change: NDArray[np.float32] = np.abs(scores(hidden) - scores(observation[np.newaxis])).sum(axis=1)
+    return change.reshape(rows, columns)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.networks.occlusion import occlusion
+from evo.cli.terminal.playback import occlusion
 from tests.helpers.calling import ROOT, SMALL, called
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
