@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels import vectors
@@ -27,18 +26,11 @@ PARTS = 8
 VARIANCE_EPSILON = np.float32(EPSILON)
 
 
-@intrinsic
-def _pixel(typing, lanes, out, start, filters, packed, gamma, relu):  # type: ignore[no-untyped-def]
-    """Normalise out[start + f * lanes + lane] over f, and rectify it if `relu`; packed[gamma:] is gamma, then beta."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, weights = (context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (1, 4))
-        _, _, start_, filters_, _, gamma_, relu_ = arguments
-        emit = partial(_emit, builder, x, start_, filters_, weights, gamma_, relu_)
-        vectors.each_case(builder, arguments[0], vectors.WIDTHS, emit)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, out, types.intp, types.intp, packed, types.intp, types.boolean), generate
+@vectors.emitted()
+def _pixel(builder, lanes, x, start, filters, weights, gamma, relu):  # type: ignore[no-untyped-def]
+    """Normalise x[start + f * lanes + lane] over f, and rectify it if `relu`; weights[gamma:] is gamma, then beta."""
+    emit = partial(_emit, builder, x, start, filters, weights, gamma, relu)
+    vectors.each_case(builder, lanes, vectors.WIDTHS, emit)
 
 
 def _emit(builder: Any, x: Any, start: Any, filters: Any, weights: Any, gamma: Any, relu: Any, width: int) -> None:
@@ -83,10 +75,8 @@ def _emit(builder: Any, x: Any, start: Any, filters: Any, weights: Any, gamma: A
         while len(totals) > 1:
             half = len(totals) // 2
             totals = [builder.fadd(totals[k], totals[k + half]) for k in range(half)]
-        count = builder.insert_element(
-            ir.Constant(narrow, ir.Undefined), builder.sitofp(filters, ir.FloatType()), ir.IntType(32)(0)
-        )
-        return builder.fdiv(totals[0], spread(count, [0] * width))
+        count = builder.sitofp(filters, ir.FloatType())
+        return builder.fdiv(totals[0], vectors.repeated(builder, count, width))
 
     mean = both(mean_of(lambda value, _: value))
 

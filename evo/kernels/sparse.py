@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -27,6 +26,7 @@ from evo.kernels.vectors import (
     deinterleave,
     each_bit,
     each_case,
+    emitted,
     interleave,
     load,
     rectify,
@@ -35,6 +35,7 @@ from evo.kernels.vectors import (
 
 kernel_cache.use(__name__)
 
+VECTOR = ir.VectorType(ir.FloatType(), WIDE)
 CHUNK = 64  # inputs per chunk, at most: the bits of a word
 MOST_BLOCKS = 7  # blocks of filters whose sums stay in registers; any number >= 4 splits into parts of 4 to 7
 
@@ -50,117 +51,85 @@ def buffers_for(layers: NDArray[np.void]) -> tuple[NDArray[Any], ...] | None:
     return aligned(16 * words * 64), aligned(16 * (words + 1), np.uint64), aligned(16 * pixels * MOST_BLOCKS * WIDE)
 
 
-@intrinsic
-def _split_lanes(typing, lanes, x, x_at, rows, rows_at, stride, bits, bits_at, words):  # type: ignore[no-untyped-def]
+@emitted()
+def _split_lanes(builder, lanes, x, x_at, rows, rows_at, stride, bits, bits_at, words):  # type: ignore[no-untyped-def]
     """Copy 16 inputs of each lane from x[x_at:] to rows[rows_at + lane * stride:], with 16 bits of their mask.
 
     `bits_at` counts 16-bit units; `words` is the number of 64-bit words per lane.
     """
-    signature = types.void(types.intp, x, types.intp, rows, types.intp, types.intp, bits, types.intp, types.intp)
+    i16, zero = ir.IntType(16), ir.Constant(VECTOR, [0.0] * WIDE)
+    shorts = builder.bitcast(bits, i16.as_pointer())
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes_, _, x_at_, _, rows_at_, stride_, _, bits_at_, words_ = arguments
-        x_, rows_, bits_ = (
-            context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (1, 3, 6)
-        )
-        vector, i16 = ir.VectorType(ir.FloatType(), WIDE), ir.IntType(16)
-        shorts = builder.bitcast(bits_, i16.as_pointer())
-        zero = ir.Constant(vector, [0.0] * WIDE)
+    def offset(at: Any, step: Any, times: int) -> Any:
+        return builder.add(at, builder.mul(step, step.type(times)))
 
-        def offset(at: Any, step: Any, times: int) -> Any:
-            return builder.add(at, builder.mul(step, step.type(times)))
+    def split(count: int) -> None:
+        read = [load(builder, x, offset(x_at, x_at.type(WIDE), v), VECTOR) for v in range(count)]
+        for lane, row in enumerate(deinterleave(builder, read)):
+            store(builder, row, rows, offset(rows_at, stride, lane))
+            nonzero = builder.bitcast(builder.fcmp_unordered("!=", row, zero), i16)
+            builder.store(nonzero, builder.gep(shorts, [offset(bits_at, words, 4 * lane)]))
 
-        def split(count: int) -> None:
-            read = [load(builder, x_, offset(x_at_, x_at_.type(WIDE), v), vector) for v in range(count)]
-            for lane, row in enumerate(deinterleave(builder, read)):
-                store(builder, row, rows_, offset(rows_at_, stride_, lane))
-                nonzero = builder.bitcast(builder.fcmp_unordered("!=", row, zero), i16)
-                builder.store(nonzero, builder.gep(shorts, [offset(bits_at_, words_, 4 * lane)]))
-
-        each_case(builder, lanes_, WIDTHS, split)
-        return context.get_dummy_value()
-
-    return signature, generate
+    each_case(builder, lanes, WIDTHS, split)
 
 
-@intrinsic
-def _add_chunk(typing, blocks, arguments):  # type: ignore[no-untyped-def]
+@emitted()
+def _add_chunk(builder, blocks, sums, rows, bits, packed, lanes):  # type: ignore[no-untyped-def]
     """Add the products of a chunk of at most CHUNK inputs to the sums of one pixel, for each lane.
+
+    `sums` is (sums, at, first), `rows` (rows, rows_at, stride), `bits` (bits, bits_at, words, amount), and `packed`
+    (packed, w_at, w_block, bias).
 
     Filter f of block b is summed in sums[at + (lane * blocks + b) * WIDE + f]; unless `first` is 0, the sum starts from
     packed[bias + b * w_block + f]. Input k < amount of a lane is rows[rows_at + lane * stride + k], and its mask bit is
     bits_at + lane * words + k. Its weight is packed[w_at + b * w_block + k * WIDE + f].
-
-    `arguments` is (sums, at, first), (rows, rows_at, stride), (bits, bits_at, words, amount), (packed, w_at, w_block,
-    bias), (lanes,).
     """
+    sums, at, first = sums
+    rows, rows_at, stride = rows
+    bits, bits_at, words, amount = bits
+    packed, w_at, w_block, bias = packed
+    integer = at.type
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, values[1])]
-        kinds = signature.args[1]
-        sums, rows, bits, packed = (
-            context.make_array(kinds[k][0])(context, builder, parts[k][0]).data for k in range(4)
-        )
-        at, first = parts[0][1:]
-        rows_at, stride = parts[1][1:]
-        bits_at, words, amount = parts[2][1:]
-        w_at, w_block, bias = parts[3][1:]
-        i64, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), WIDE)
+    def add_chunk(count: int) -> None:
+        starts = [builder.mul(w_block, integer(b)) for b in range(count)]
+        weights = [builder.gep(packed, [builder.add(w_at, start)]) for start in starts]
+        biases = [builder.gep(packed, [builder.add(bias, start)]) for start in starts]
+        begins = builder.icmp_signed("!=", first, integer(0))
+        totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
+        with cgutils.for_range(builder, lanes) as lane:
+            start = builder.add(bits_at, builder.mul(lane.index, words))
+            lane_sums = builder.add(at, builder.mul(lane.index, integer(count * WIDE)))
+            targets = [builder.gep(sums, [builder.add(lane_sums, integer(b * WIDE))]) for b in range(count)]
+            for total, target, begin in zip(totals, targets, biases, strict=True):
+                source = builder.select(begins, begin, target)
+                builder.store(load(builder, source, integer(0), VECTOR), total)
+            inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
 
-        def integer(value: int) -> Any:
-            return ir.Constant(i64, value)
+            def add(k: Any, inputs: Any = inputs) -> None:
+                x, row = broadcast(builder, inputs, k, WIDE), builder.mul(k, integer(WIDE))
+                for total, weight in zip(totals, weights, strict=True):
+                    product = builder.fmul(load(builder, weight, row, VECTOR), x)
+                    builder.store(builder.fadd(builder.load(total), product), total)
 
-        def add_chunk(count: int) -> None:
-            starts = [builder.mul(w_block, integer(b)) for b in range(count)]
-            weights = [builder.gep(packed, [builder.add(w_at, start)]) for start in starts]
-            biases = [builder.gep(packed, [builder.add(bias, start)]) for start in starts]
-            begins = builder.icmp_signed("!=", first, integer(0))
-            totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
-            with cgutils.for_range(builder, parts[4][0]) as lane:
-                start = builder.add(bits_at, builder.mul(lane.index, words))
-                lane_sums = builder.add(at, builder.mul(lane.index, integer(count * WIDE)))
-                targets = [builder.gep(sums, [builder.add(lane_sums, integer(b * WIDE))]) for b in range(count)]
-                for total, target, begin in zip(totals, targets, biases, strict=True):
-                    source = builder.select(begins, begin, target)
-                    builder.store(load(builder, source, integer(0), vector), total)
-                inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
+            each_bit(builder, bits_from(builder, bits, start, amount), add)
+            for total, target in zip(totals, targets, strict=True):
+                store(builder, builder.load(total), target, integer(0))
 
-                def add(k: Any, inputs: Any = inputs) -> None:
-                    x, row = broadcast(builder, inputs, k, WIDE), builder.mul(k, integer(WIDE))
-                    for total, weight in zip(totals, weights, strict=True):
-                        product = builder.fmul(load(builder, weight, row, vector), x)
-                        builder.store(builder.fadd(builder.load(total), product), total)
-
-                each_bit(builder, bits_from(builder, bits, start, amount), add)
-                for total, target in zip(totals, targets, strict=True):
-                    store(builder, builder.load(total), target, integer(0))
-
-        each_case(builder, values[0], range(MOST_BLOCKS // 2 + 1, MOST_BLOCKS + 1), add_chunk)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, arguments), generate
+    each_case(builder, blocks, range(MOST_BLOCKS // 2 + 1, MOST_BLOCKS + 1), add_chunk)
 
 
-@intrinsic
-def _join_lanes(typing, lanes, sums, at, stride, out, out_at, relu):  # type: ignore[no-untyped-def]
+@emitted()
+def _join_lanes(builder, lanes, sums, at, stride, out, out_at, relu):  # type: ignore[no-untyped-def]
     """out[out_at + f * lanes + lane] = sums[at + lane * stride + f] for WIDE filters, rectified unless `relu` is 0."""
-    signature = types.void(types.intp, sums, types.intp, types.intp, out, types.intp, types.intp)
+    rectified = builder.icmp_signed("!=", relu, relu.type(0))
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        lanes_, _, at_, stride_, _, out_at_, relu_ = arguments
-        sums_, out_ = (context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (1, 4))
-        vector, rectified = ir.VectorType(ir.FloatType(), WIDE), builder.icmp_signed("!=", relu_, relu_.type(0))
+    def join(count: int) -> None:
+        starts = [builder.add(at, builder.mul(stride, stride.type(lane))) for lane in range(count)]
+        totals = [rectify(builder, load(builder, sums, start, VECTOR), rectified) for start in starts]
+        for v, interleaved in enumerate(interleave(builder, totals)):
+            store(builder, interleaved, out, builder.add(out_at, out_at.type(v * WIDE)))
 
-        def join(count: int) -> None:
-            starts = [builder.add(at_, builder.mul(stride_, stride_.type(lane))) for lane in range(count)]
-            totals = [rectify(builder, load(builder, sums_, start, vector), rectified) for start in starts]
-            for v, interleaved in enumerate(interleave(builder, totals)):
-                store(builder, interleaved, out_, builder.add(out_at_, out_at_.type(v * WIDE)))
-
-        each_case(builder, lanes_, WIDTHS, join)
-        return context.get_dummy_value()
-
-    return signature, generate
+    each_case(builder, lanes, WIDTHS, join)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -195,14 +164,14 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
                             continue
                         first = (r == 0 or row == 0) and (k == 0 or left + k <= 0)
                         at = row * width * channels + begin
-                        arguments = (
+                        _add_chunk(
+                            count,
                             (sums, (i * out_width + j) * lanes * count * WIDE, np.int64(first)),
                             (rows, at, row_stride),
                             (bits, at, words * 64, end - begin),
                             (packed, bias + WIDE * (1 + r * w_row + begin - left), w_block, bias),
-                            (live,),
+                            live,
                         )
-                        _add_chunk(count, arguments)
         for p in range(out_height * out_width):
             for b in range(count):
                 f0 = (done + b) * WIDE

@@ -14,11 +14,21 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import BLOCK
-from evo.kernels.vectors import WIDTHS, bits_from, broadcast, each_bit, each_case, interleave, load, rectify, shuffle
+from evo.kernels.vectors import (
+    WIDTHS,
+    bits_from,
+    broadcast,
+    each_bit,
+    each_case,
+    emitted,
+    interleave,
+    load,
+    rectify,
+    shuffle,
+)
 
 kernel_cache.use(__name__)
 
@@ -35,11 +45,13 @@ TILES = {
 }
 
 
-@intrinsic
-def _tile(typing, tile, arguments):  # type: ignore[no-untyped-def]
+@emitted()
+def _tile(builder, tile, x, w, out, shape, mask):  # type: ignore[no-untyped-def]
     """out[pixel, f, lane] = bias[f] + sum over rows and count of w[., f] * x[pixel, ., lane], for `blocks` of f.
 
-    `tile` is a number of TILES.
+    `tile` is a number of TILES; the other arguments are (x, x_at, x_row, x_step, x_jump), (w, w_at, w_row, w_block,
+    bias), (out, out_at, out_step, out_jump), (rows, count, store, relu, left, row_left, row_pixels), (nonzero, mask_at,
+    mask_row).
 
     Row r of the sum starts at x[x_at + r * x_row] and w[w_at + r * w_row]; the next block of filters is `w_block`
     later. The next pixel is `x_step` and `out_step` later, plus `x_jump` and `out_jump` at the end of a row of
@@ -47,37 +59,23 @@ def _tile(typing, tile, arguments):  # type: ignore[no-untyped-def]
     written.
 
     With a mask, input i of row r is added only if bit mask_at + r * mask_row + i of `nonzero` is set.
-
-    `arguments` is (x, x_at, x_row, x_step, x_jump), (w, w_at, w_row, w_block, bias), (out, out_at, out_step, out_jump),
-    (rows, count, store, relu, left, row_left, row_pixels), (nonzero, mask_at, mask_row).
     """
-    any_mask = not isinstance(arguments[4][0], types.NoneType)
-    tiles = {number: tile for number, tile in TILES.items() if any_mask or not tile[3]}
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, values[1])]
-        data = [
-            context.make_array(arguments[k][0])(context, builder, parts[k][0]).data
-            for k in ((0, 1, 2, 4) if any_mask else (0, 1, 2))
-        ]
-        each_case(builder, values[0], tiles, lambda number: _emit(builder, *tiles[number], data, parts))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, arguments), generate
+    tiles = {number: tile for number, tile in TILES.items() if mask[0] is not None or not tile[3]}
+    each_case(builder, tile, tiles, lambda number: _emit(builder, *tiles[number], x, w, out, shape, mask))
 
 
-def _emit(
-    builder: Any, lane_count: int, pixel_count: int, block_count: int, masked: int, data: list[Any], parts: list[Any]
+def _emit(  # type: ignore[no-untyped-def]
+    builder, lane_count: int, pixel_count: int, block_count: int, masked: int, x, w, out, shape, mask
 ) -> None:
     """Emit the code of one tile."""
     over_lanes = lane_count == LANES  # vectors over lanes, else over filters
     filters = block_count * BLOCK
     width = lane_count if over_lanes else filters
-    x_data, w_data, out_data = data[:3]
-    x_at, x_row, x_step, x_jump = parts[0][1:]
-    w_at, w_row, w_block, bias = parts[1][1:]
-    out_at, out_step, out_jump = parts[2][1:]
-    rows, count, store, relu, left, row_left, row_pixels = parts[3]
+    x_data, x_at, x_row, x_step, x_jump = x
+    w_data, w_at, w_row, w_block, bias = w
+    out_data, out_at, out_step, out_jump = out
+    rows, count, store, relu, left, row_left, row_pixels = shape
+    nonzero, first_bit, bits_row = mask
     floats = ir.VectorType(ir.FloatType(), width)
     i64 = x_at.type
 
@@ -129,8 +127,8 @@ def _emit(
                 builder.store(builder.fadd(builder.load(total), product), total)
 
         if masked:
-            mask_at = builder.add(parts[4][1], builder.mul(row.index, parts[4][2]))
-            each_bit(builder, bits_from(builder, data[3], mask_at, count), add)
+            mask_at = builder.add(first_bit, builder.mul(row.index, bits_row))
+            each_bit(builder, bits_from(builder, nonzero, mask_at, count), add)
         else:
             with cgutils.for_range(builder, count) as k:
                 add(k.index)
@@ -158,25 +156,19 @@ def _emit(
                         builder.store(builder.load(builder.gep(flat, [i.index])), builder.gep(to, [i.index]))
 
 
-@intrinsic
-def _any_nonzero(typing, lanes, x, at):  # type: ignore[no-untyped-def]
+@emitted(types.uint64)
+def _any_nonzero(builder, lanes, x, at):  # type: ignore[no-untyped-def]
     """Return 1 if any of x[at : at + lanes] is not zero, else 0."""
+    found = cgutils.alloca_once(builder, ir.IntType(64))
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        found = cgutils.alloca_once(builder, ir.IntType(64))
+    def look(width: int) -> None:
+        vector = ir.VectorType(ir.FloatType(), width)
+        nonzero = builder.fcmp_unordered("!=", load(builder, x, at, vector), ir.Constant(vector, [0.0] * width))
+        bits = builder.bitcast(nonzero, ir.IntType(width))
+        builder.store(builder.zext(builder.icmp_unsigned("!=", bits, bits.type(0)), ir.IntType(64)), found)
 
-        def look(width: int) -> None:
-            vector = ir.VectorType(ir.FloatType(), width)
-            values = load(builder, data, arguments[2], vector)
-            nonzero = builder.fcmp_unordered("!=", values, ir.Constant(vector, [0.0] * width))
-            bits = builder.bitcast(nonzero, ir.IntType(width))
-            builder.store(builder.zext(builder.icmp_unsigned("!=", bits, bits.type(0)), ir.IntType(64)), found)
-
-        each_case(builder, arguments[0], WIDTHS, look)
-        return builder.load(found)
-
-    return types.uint64(types.int64, x, types.intp), generate
+    each_case(builder, lanes, WIDTHS, look)
+    return builder.load(found)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -257,14 +249,14 @@ def compute(layer, packed, x, out, lanes, nonzero):  # type: ignore[no-untyped-d
                     out_at = (row * out_width + column) * out_step + f0 * lanes
                     taken = min(left, tile_pixels) if left >= min(tile_pixels, MIN_PIXELS) else 1
                     pixels = 1 if taken == 1 else tile_pixels
-                    arguments = (
+                    _tile(
+                        ((lanes * 10 + pixels) * 10 + blocks) * 10 + masked,
                         (x, x_at, x_row, x_step, x_jump),
                         (packed, w_at, w_row, w_block, bias),
                         (out, out_at, out_step, out_jump),
                         (r1 - r0, count, store, relu, left, j_end - column, row_pixels),
                         (nonzero, x_at // lanes, width * channels),
                     )
-                    _tile(((lanes * 10 + pixels) * 10 + blocks) * 10 + masked, arguments)
                     left -= taken
                     column += taken
                     while column >= j_end:

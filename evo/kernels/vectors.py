@@ -1,14 +1,56 @@
-"""LLVM code for vectors (load, store, shuffle, broadcast, interleave, rectify), bits of a mask, and cases."""
+"""LLVM code for compiled functions: vectors (load, store, shuffle, broadcast, interleave, rectify), bits, and cases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 WIDTHS = (16, 8, 4, 2)  # lanes that are computed together
+
+
+def emitted(result: Any = types.none) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a function of compiled code, which returns a `result`, of one that emits its code.
+
+    The latter is given the builder and all arguments: of arrays a pointer to the first element, of tuples a list.
+    """
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def compiled(typing: Any, *kinds: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                values = map(partial(_value_of, context, builder), signature.args, arguments)
+                found = emit(builder, *values)
+                return context.get_dummy_value() if found is None else found
+
+            # Named one by one: of a signature with *kinds, Numba would make one tuple of them.
+            named = [Parameter(f"_{k}", Parameter.POSITIONAL_ONLY) for k in range(1 + len(kinds))]
+            compiled.__signature__ = Signature(named)  # type: ignore[attr-defined]
+            return result(*map(_passed_as, kinds)), generate
+
+        compiled.__name__ = emit.__name__
+        return intrinsic(compiled)
+
+    return decorate
+
+
+def _passed_as(kind: Any) -> Any:
+    """Return the type as which an argument is passed: whole numbers as 64 bits, others as float32."""
+    numbers = {types.Boolean: types.boolean, types.Integer: types.intp, types.Float: types.float32}
+    return next((passed for number, passed in numbers.items() if isinstance(kind, number)), kind)
+
+
+def _value_of(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    if isinstance(kind, types.BaseTuple):
+        return list(map(partial(_value_of, context, builder), kind, cgutils.unpack_tuple(builder, value)))
+    return None if isinstance(kind, types.NoneType) else value
 
 
 def each_case(builder: Any, value: Any, cases: Iterable[int], body: Callable[[int], None]) -> None:
@@ -48,6 +90,13 @@ def broadcast(builder: Any, pointer: Any, at: Any, width: int) -> Any:
     """
     value = load(builder, pointer, at, ir.VectorType(ir.FloatType(), 1))
     return shuffle(builder, value, ir.Constant(value.type, ir.Undefined), [0] * width)
+
+
+def repeated(builder: Any, value: Any, width: int) -> Any:
+    """Return a vector whose elements all equal a number."""
+    i32 = ir.IntType(32)
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, width), ir.Undefined), value, i32(0))
+    return shuffle(builder, one, one, [0] * width)
 
 
 def interleave(builder: Any, vectors: list[Any]) -> list[Any]:

@@ -78,7 +78,7 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
     layer = layers[0]
     for e in range(count):
         if place + count + e < rows.shape[0]:
-            fetch(observations, np.int64(rows[place + count + e]))
+            fetch(observations, rows[place + count + e], observations.shape[1])
         source = observations[rows[place + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):

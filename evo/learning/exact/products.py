@@ -18,11 +18,10 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.vectors import broadcast, each_bit, load, store
-from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, data_of, transpose
+from evo.kernels.vectors import broadcast, each_bit, each_case, emitted, load, store
+from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, transpose
 
 kernel_cache.use(__name__)
 
@@ -100,7 +99,7 @@ def _is_dense(a, b, shape):  # type: ignore[no-untyped-def]
     for i in range(0, rows, SAMPLED):
         for q in range(chunks):
             word = nonzero(a[0], a[1] + i * a[2] + q * CHUNK)
-            found += np.int64(count_bits(word & last if q == chunks - 1 else word))
+            found += count_bits(word & last if q == chunks - 1 else word)
         looked += terms
     return found > DENSE[vectors - 1] * looked and finite(b[0], b[1], terms * vectors)
 
@@ -143,53 +142,43 @@ def transpose_packed(x, at, rows, columns, y, to):  # type: ignore[no-untyped-de
         done += count
 
 
-def _bases(context: Any, builder: Any, signature: Any, arguments: Any, count: int) -> tuple[list[Any], list[Any]]:
-    """Return where `count` matrices begin, arguments from the second on: (array, at, distance), and their distances."""
-    parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, count + 1)]
-    arrays = [data_of(context, builder, signature.args[k + 1][0], part[0]) for k, part in enumerate(parts)]
-    bases = [builder.gep(array, [part[1]]) for array, part in zip(arrays, parts, strict=True)]
-    return bases, [part[2] for part in parts]
+def _begins(builder: Any, *matrices: Any) -> tuple[list[Any], list[Any]]:
+    """Return where matrices (array, at, distance) begin, and their distances."""
+    return [builder.gep(array, [at]) for array, at, _ in matrices], [distance for _, _, distance in matrices]
 
 
-@intrinsic
-def _terms_code(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
+@emitted()
+def _terms_code(builder, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
     """Write `vectors` <= MOST vectors of each row of C: those of `start`, and the terms of a chunk.
 
     c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance): bit k of row i's word says
     that A[i, k] is not zero. The code of every number of vectors is its own, so that sums are in registers.
     """
+    bases, distances = _begins(builder, c, start, a, masks, b)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bases, distances = _bases(context, builder, signature, arguments, 5)
+    def compute(count: int) -> None:
+        totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
+        with cgutils.for_range(builder, rows) as row:
+            target, begin, terms, word = (
+                builder.gep(base, [builder.mul(row.index, distance)])
+                for base, distance in zip(bases[:4], distances[:4], strict=True)
+            )
+            place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
+            for total, at in zip(totals, place, strict=True):
+                builder.store(load(builder, begin, at, VECTOR), total)
 
-        def compute(count: int) -> None:
-            totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
-            with cgutils.for_range(builder, arguments[6]) as row:
-                target, begin, terms, word = (
-                    builder.gep(base, [builder.mul(row.index, distance)])
-                    for base, distance in zip(bases[:4], distances[:4], strict=True)
-                )
-                place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
+            def add(k: Any) -> None:
+                factor = broadcast(builder, terms, k, WIDTH)
+                line = builder.gep(bases[4], [builder.mul(k, distances[4])])
                 for total, at in zip(totals, place, strict=True):
-                    builder.store(load(builder, begin, at, VECTOR), total)
+                    product = builder.fmul(load(builder, line, at, VECTOR), factor)
+                    builder.store(builder.fadd(builder.load(total), product), total)
 
-                def add(k: Any) -> None:
-                    factor = broadcast(builder, terms, k, WIDTH)
-                    line = builder.gep(bases[4], [builder.mul(k, distances[4])])
-                    for total, at in zip(totals, place, strict=True):
-                        product = builder.fmul(load(builder, line, at, VECTOR), factor)
-                        builder.store(builder.fadd(builder.load(total), product), total)
+            each_bit(builder, builder.load(word), add)
+            for total, at in zip(totals, place, strict=True):
+                store(builder, builder.load(total), target, at)
 
-                each_bit(builder, builder.load(word), add)
-                for total, at in zip(totals, place, strict=True):
-                    store(builder, builder.load(total), target, at)
-
-        for count in range(1, MOST + 1):
-            with builder.if_then(builder.icmp_signed("==", arguments[0], arguments[0].type(count))):
-                compute(count)
-        return context.get_dummy_value()
-
-    return types.void(vectors, c, start, a, masks, b, types.intp), generate
+    each_case(builder, vectors, range(1, MOST + 1), compute)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -197,89 +186,76 @@ def _add_terms(vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped
     _terms_code(vectors, c, start, a, masks, b, rows)
 
 
-@intrinsic
-def _add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
+@emitted()
+def _add_all(builder, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
     """Write one or two `vectors` of each row of C: those of `start` and all terms, also those that are zero.
 
     c, start, a: as in `_terms_code`; b is packed. Several rows are computed together, so that none waits for its own
     sums.
     """
+    bases, distances = _begins(builder, c, start, a, b)
+    i64 = rows.type
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bases, distances = _bases(context, builder, signature, arguments, 4)
-        i64 = arguments[6].type
+    def compute(count: int, first: Any, size: int) -> None:
+        place = [i64(v * WIDTH) for v in range(count)]
+        numbers = [builder.add(first, i64(r)) for r in range(size)]
+        lines = [
+            [builder.gep(base, [builder.mul(row, distance)]) for row in numbers]
+            for base, distance in zip(bases[:3], distances[:3], strict=True)
+        ]
+        totals = [[cgutils.alloca_once(builder, VECTOR) for _ in place] for _ in numbers]
+        for begin, sums in zip(lines[1], totals, strict=True):
+            for total, at in zip(sums, place, strict=True):
+                builder.store(load(builder, begin, at, VECTOR), total)
+        with cgutils.for_range(builder, terms) as k:
+            line = builder.gep(bases[3], [builder.mul(k.index, i64(count * WIDTH))])
+            weights = [load(builder, line, at, VECTOR) for at in place]
+            for factors, sums in zip(lines[2], totals, strict=True):
+                factor = broadcast(builder, factors, k.index, WIDTH)
+                for total, weight in zip(sums, weights, strict=True):
+                    builder.store(builder.fadd(builder.load(total), builder.fmul(weight, factor)), total)
+        for target, sums in zip(lines[0], totals, strict=True):
+            for total, at in zip(sums, place, strict=True):
+                store(builder, builder.load(total), target, at)
 
-        def compute(count: int, first: Any, size: int) -> None:
-            place = [i64(v * WIDTH) for v in range(count)]
-            rows = [builder.add(first, i64(r)) for r in range(size)]
-            lines = [
-                [builder.gep(base, [builder.mul(row, distance)]) for row in rows]
-                for base, distance in zip(bases[:3], distances[:3], strict=True)
-            ]
-            totals = [[cgutils.alloca_once(builder, VECTOR) for _ in place] for _ in rows]
-            for begin, sums in zip(lines[1], totals, strict=True):
-                for total, at in zip(sums, place, strict=True):
-                    builder.store(load(builder, begin, at, VECTOR), total)
-            with cgutils.for_range(builder, arguments[5]) as k:
-                line = builder.gep(bases[3], [builder.mul(k.index, i64(count * WIDTH))])
-                weights = [load(builder, line, at, VECTOR) for at in place]
-                for factors, sums in zip(lines[2], totals, strict=True):
-                    factor = broadcast(builder, factors, k.index, WIDTH)
-                    for total, weight in zip(sums, weights, strict=True):
-                        builder.store(builder.fadd(builder.load(total), builder.fmul(weight, factor)), total)
-            for target, sums in zip(lines[0], totals, strict=True):
-                for total, at in zip(sums, place, strict=True):
-                    store(builder, builder.load(total), target, at)
+    def tiled(count: int) -> None:
+        tile = TILE[count - 1]
+        tiles = builder.udiv(rows, i64(tile))
+        with cgutils.for_range(builder, tiles) as loop:
+            compute(count, builder.mul(loop.index, i64(tile)), tile)
+        with cgutils.for_range(builder, builder.urem(rows, i64(tile))) as loop:
+            compute(count, builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
 
-        for count, tile in enumerate(TILE, 1):
-            with builder.if_then(builder.icmp_signed("==", arguments[0], arguments[0].type(count))):
-                tiles = builder.udiv(arguments[6], i64(tile))
-                with cgutils.for_range(builder, tiles) as loop:
-                    compute(count, builder.mul(loop.index, i64(tile)), tile)
-                with cgutils.for_range(builder, builder.urem(arguments[6], i64(tile))) as loop:
-                    compute(count, builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
-        return context.get_dummy_value()
-
-    return types.void(vectors, c, start, a, b, types.intp, types.intp), generate
+    each_case(builder, vectors, range(1, len(TILE) + 1), tiled)
 
 
-@intrinsic
-def finite(typing, x, at, count):  # type: ignore[no-untyped-def]
+@emitted(types.boolean)
+def finite(builder, x, at, count):  # type: ignore[no-untyped-def]
     """Return whether `count` vectors from x[at] are finite."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source = data_of(context, builder, signature.args[0], arguments[0])
-        zero = ir.Constant(VECTOR, [0.0] * WIDTH)
-        total = cgutils.alloca_once(builder, VECTOR)
-        builder.store(zero, total)
-        with cgutils.for_range(builder, arguments[2]) as loop:
-            place = builder.add(arguments[1], builder.mul(loop.index, loop.index.type(WIDTH)))
-            nothing = builder.fmul(load(builder, source, place, VECTOR), zero)  # NaN of what is not finite
-            builder.store(builder.fadd(builder.load(total), nothing), total)
-        wrong = builder.fcmp_unordered("uno", builder.load(total), zero)
-        return builder.icmp_unsigned("==", builder.bitcast(wrong, ir.IntType(WIDTH)), ir.IntType(WIDTH)(0))
-
-    return types.boolean(x, types.intp, types.intp), generate
+    zero = ir.Constant(VECTOR, [0.0] * WIDTH)
+    total = cgutils.alloca_once(builder, VECTOR)
+    builder.store(zero, total)
+    with cgutils.for_range(builder, count) as loop:
+        place = builder.add(at, builder.mul(loop.index, loop.index.type(WIDTH)))
+        nothing = builder.fmul(load(builder, x, place, VECTOR), zero)  # NaN of what is not finite
+        builder.store(builder.fadd(builder.load(total), nothing), total)
+    wrong = builder.fcmp_unordered("uno", builder.load(total), zero)
+    return builder.icmp_unsigned("==", builder.bitcast(wrong, ir.IntType(WIDTH)), ir.IntType(WIDTH)(0))
 
 
-@intrinsic
-def count_bits(typing, word):  # type: ignore[no-untyped-def]
+@emitted(types.int64)
+def count_bits(builder, word):  # type: ignore[no-untyped-def]
     """Return how many bits of a word are set."""
-    return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+    return builder.ctpop(word)
 
 
-@intrinsic
-def nonzero(typing, x, at):  # type: ignore[no-untyped-def]
+@emitted(types.uint64)
+def nonzero(builder, x, at):  # type: ignore[no-untyped-def]
     """Return a word whose bit k says that x[at + k] is not zero, k < 64; a NaN is not zero."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, at_ = data_of(context, builder, signature.args[0], arguments[0]), arguments[1]
-        word, kind = ir.Constant(ir.IntType(64), 0), ir.IntType(64)
-        for k in range(0, CHUNK, WIDTH):
-            values = load(builder, source, builder.add(at_, at_.type(k)), VECTOR)
-            bits = builder.fcmp_unordered("!=", values, ir.Constant(VECTOR, [0.0] * WIDTH))
-            part = builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), kind)
-            word = builder.or_(word, builder.shl(part, kind(k)))
-        return word
-
-    return types.uint64(x, types.intp), generate
+    word, kind = ir.Constant(ir.IntType(64), 0), ir.IntType(64)
+    for k in range(0, CHUNK, WIDTH):
+        values = load(builder, x, builder.add(at, at.type(k)), VECTOR)
+        bits = builder.fcmp_unordered("!=", values, ir.Constant(VECTOR, [0.0] * WIDTH))
+        part = builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), kind)
+        word = builder.or_(word, builder.shl(part, kind(k)))
+    return word
