@@ -6,11 +6,12 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from evo import clock
 from evo.cli.terminal.display import Display, Lines, baselines_text, headline, in_foreground, is_live, score_text
 from evo.errors import ConfigurationError, counted, extra, notice, typed
 from evo.files.durable import resources
@@ -65,9 +66,8 @@ def train_to_the_end(
             summary.champion = known_champion(store, experiment)
         if summary.champion is None:
             with Session(experiment, store, allow_drift=arguments.allow_drift, forked=forked) as session:
-                if kernels_are_missing(experiment):
-                    display.say("compiling kernels for this kind of network, once on this machine ...")
-                    display.awaited = "compiling kernels, then the first generation"
+                if kinds := missing_kernels(experiment):
+                    _say_as_compiled(kinds, display)
                 for metrics in store.metrics():
                     display.past(metrics["generation"], metrics)
                 with ExitStack() as stack:
@@ -206,17 +206,39 @@ def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None
     return Screen(verbose)
 
 
-def kernels_are_missing(experiment: Experiment) -> bool:
-    """Return whether Numba has yet to compile, on this machine, what plays this experiment."""
+def missing_kernels(experiment: Experiment) -> list[str]:
+    """Return the kinds of kernels that Numba has yet to compile, on this machine, for this experiment."""
     if experiment.policy.player != "lanes":
-        return False
+        return []
     from evo.config.environments import environment_of
+    from evo.learning.gradient_algorithm import LEARNED
+    from evo.rollouts.player import PLAYED, RECORDED
     from evo.rollouts.rollout import kernels_are_kept
 
-    environment = environment_of(experiment.environment)
-    if environment.problem is not None:
-        return False
-    return not kernels_are_kept(experiment.network(), environment, experiment.transitions_from)
+    environment, records = environment_of(experiment.environment), experiment.transitions_from
+    if environment.problem is not None or kernels_are_kept(experiment.network(), environment, records):
+        return []
+    kinds = {
+        PLAYED: True,
+        RECORDED: bool(records) and environment.game is not None,
+        LEARNED: experiment.learns and experiment.learner.is_exact,
+    }
+    return [kind for kind, wanted in kinds.items() if wanted]
+
+
+def _say_as_compiled(kinds: Sequence[str], display: Display) -> None:
+    """Say which kinds of kernels are compiled, and then when each is."""
+    left, began = list(kinds), time.monotonic()
+
+    def say(kind: str) -> None:
+        if kind in left:
+            left.remove(kind)
+            done = f"compiled {len(kinds) - len(left)} of {len(kinds)} ({kind})"
+            display.say(f"{done} after {time.monotonic() - began:.0f} s")
+
+    display.say(f"compiling kernels for this kind of network, once on this machine: {', '.join(kinds)} ...")
+    display.awaited = "compiling kernels, then the first generation"
+    clock.progress.say_compiled = say
 
 
 def record_game(session: Session, display: Display) -> Recording | None:

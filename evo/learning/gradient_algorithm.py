@@ -23,6 +23,7 @@ from evo.setup import Setup
 if TYPE_CHECKING:
     from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
 
+LEARNED = "learning"  # kind of kernels
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
 LAG = (
     "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
@@ -88,13 +89,18 @@ class GradientMethod(ABC):
 
     @property
     def learner(self) -> Learner:
-        """The learner, made when it is first needed: TensorFlow takes seconds to load."""
+        """The learner, made when it is first needed: TensorFlow takes seconds to load, and updates to compile.
+
+        That is before anything is played, so workers compile at the same time what plays.
+        """
         if self._learner is None:
             from evo.learning.distributed import make_learner
 
             setup = self.setup
             assert setup.learner is not None
             self._learner = make_learner(setup.network, setup.learner, self.loss(), self._max_gradient_norm)
+            self._learner.warm_up()
+            clock.progress.say_compiled(LEARNED)
             weights = setup.start
             if weights is None:
                 weights = self.initial(collecting.initial_weights(setup.network, setup.seed))

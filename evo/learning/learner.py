@@ -104,6 +104,9 @@ class Learner(ABC):
         self.updates = 0  # in all
         self._buffer = np.empty(0, np.float32)
 
+    def warm_up(self) -> None:  # noqa: B027 (most compile nothing)
+        """Compile what updates call, before `begin`: its weights, moments and number of updates are lost."""
+
     def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return a buffer for observations that `load` does not copy; the next call reuses its memory."""
         if self._buffer.size < prod(shape):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from evo import clock
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT = WorkersOptions()
+PLAYED, RECORDED = "playing", "recording transitions"  # kinds of kernels
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,15 @@ def _warm_up(rollout: Any, transitions_from: str) -> None:
         return
     if game is None:
         rollout.kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
-    elif transitions_from == "segments":
+    clock.progress.say_compiled(PLAYED)
+    if game is None:
+        return
+    if transitions_from == "segments":
         rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn), parents)
     elif transitions_from == "episodes":
         rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True), parents)
+    if transitions_from:
+        clock.progress.say_compiled(RECORDED)
 
 
 def worst(spec: RunSpec, task: Task) -> Result:

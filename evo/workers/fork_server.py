@@ -66,8 +66,9 @@ class ForkServer:
         """
         if not self._ready:
             began = clock.wall()
-            while (answer := self._answer()) is None:  # it makes progress
-                pass
+            while isinstance(answer := self._answer(), str | None):  # it makes progress, or has compiled something
+                if answer is not None:
+                    clock.progress.say_compiled(answer)
             self._ready = True
             if isinstance(answer, Failed):
                 raise answer.error()

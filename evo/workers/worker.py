@@ -65,6 +65,7 @@ def serve_forks(descriptor: int) -> NoReturn:
         left = ""
         try:
             if spec.prepare and spec.start != "spawn":
+                clock.progress.say_compiled = control.send
                 with watched(control, spec):
                     before = _shared_with_forks()  # with the watcher, which may be there a moment longer
                     named(spec.prepare)(spec.context)

@@ -12,13 +12,13 @@ import pytest
 
 from evo.cli import training
 from evo.cli.terminal import display
-from evo.cli.training import kernels_are_missing
+from evo.cli.training import missing_kernels
 from evo.compiled import cache as kernel_cache
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.rollouts.rollout import LanesKernel, play_episodes
 from tests.compiled.falling import Options, make
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import SMALL, called, command
 
 ROOT = Path(__file__).parents[2]
 
@@ -280,7 +280,7 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--generations", 1)
     experiment = Experiment.load(tmp_path / "small.toml")
-    assert not kernels_are_missing(experiment)
+    assert not missing_kernels(experiment)
     environment = environment_of(experiment.environment)
     arguments = LanesKernel(experiment.network(), None).arguments
     assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
@@ -289,7 +289,27 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     assert not kernel_cache.is_kept(play_episodes, *arguments, other._replace(state=other.state._replace(ball=None)))
     segments = ("--algorithm", "a2c", "--set", "a2c.envs=4", "--set", "a2c.horizon=4")
     called(tmp_path, "small.toml", "--generations", 1, *segments)
-    assert not kernels_are_missing(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))
+    assert not missing_kernels(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))
+
+
+@pytest.mark.long
+def test_a_first_run_says_what_it_has_compiled_and_what_learns_is_compiled_while_workers_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "small.toml").write_text(SMALL)
+    words = ["--algorithm", "ppo"]
+    for option in ("ppo.envs=8", "workers.backend=processes", "workers.count=1"):
+        words += ["--set", option]
+    with command(tmp_path, "small.toml", "--generations", 1, *words) as process:
+        lines = process.communicate(timeout=600)[0].splitlines()
+    kinds = ["learning", "playing", "recording transitions"]  # the first is this process's own
+    assert lines[2].endswith("once on this machine: playing, recording transitions, learning ...")
+    assert [line.partition(" after ")[0] for line in lines[3:6]] == [
+        f"compiled {number} of 3 ({kind})" for number, kind in enumerate(kinds, 1)
+    ]
+    with command(tmp_path, "small.toml", "--generations", 1, *words) as process:
+        assert "compil" not in process.communicate(timeout=600)[0]
 
 
 @pytest.mark.parametrize(("missing", "said"), [(False, "starting workers, then"), (True, "compiling kernels, then")])
@@ -298,7 +318,7 @@ def test_what_is_awaited_is_what_is_done(
 ) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     shown = display.Display()
-    monkeypatch.setattr(training, "kernels_are_missing", lambda experiment: missing)
+    monkeypatch.setattr(training, "missing_kernels", lambda experiment: ["playing"] if missing else [])
     monkeypatch.setattr(training, "display_for", lambda quiet, verbose: shown)
     out = called(tmp_path, "small.toml", "--generations", 1)[0]
     assert ("once on this machine" in out) == missing

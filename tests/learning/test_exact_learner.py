@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +22,7 @@ from evo.compiled.functions import integer_power
 from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
+from evo.learning.exact import passes
 from evo.learning.exact import plan as plans
 from evo.learning.exact.learner import ExactLearner, step
 from evo.learning.exact.plan import BLOCK, plan
@@ -298,6 +300,30 @@ def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow:
     assert ours.keys() - theirs.keys() <= {"clip_fraction"}  # of a loss that is not clipped
     for key, value in theirs.items():
         np.testing.assert_allclose(ours[key], value, rtol=2e-4, atol=3e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_warming_up_compiles_what_updates_call_and_changes_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, loss, batch, numbers = LOSSES[name]
+    types, ended = set(), []
+
+    def noted(*arguments: Any) -> None:
+        types.add(tuple(map(numba.typeof, arguments)))
+        passes.gradients_of(*arguments)
+
+    monkeypatch.setattr("evo.learning.exact.learner.gradients_of", noted)
+    for warm in (True, False):
+        learner = ExactLearner(network, 1, loss, 0.5)
+        if warm:
+            learner.warm_up()
+        learner.begin(random_weights(network, 4))
+        if learner.has_target:
+            learner.set_target(random_weights(network, 3))
+        learner.load({"observations": random_observations(network, 5, 6), **batch(5)})
+        learner.update(np.arange(5, dtype=np.int32), 1e-3, numbers)
+        ended.append(learner.state())
+    assert len(types) == 1
+    assert all(np.array_equal(ended[0][key], ended[1][key]) for key in ended[1])
 
 
 @pytest.fixture(scope="module")

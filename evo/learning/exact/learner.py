@@ -31,6 +31,7 @@ kernel_cache.use(__name__)
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 MASKS = {"action_masks", "next_action_masks"}
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
+NUMBERS = (*OF_A_POLICY, "targets", "n_step_rewards", "discounts", "importance_weights")  # of an example
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
 PARTS = 16  # partial sums of the norm's squares
 FIRST, SECOND = np.float32(1.0 - BETAS[0]), np.float32(1.0 - BETAS[1])
@@ -58,6 +59,21 @@ class ExactLearner(Learner):
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
         self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
+
+    def warm_up(self) -> None:
+        """Compile, or load from Numba's cache, what updates call, by an update from an example of zeros."""
+        actions, gaussian = self._loss.actions, isinstance(self._loss, PolicyLoss) and self._loss.is_gaussian
+        seen = np.zeros((1, prod(self.network.shape)), np.float32)
+        self.load(
+            {
+                **dict.fromkeys(NUMBERS, np.zeros(1, np.float32)),
+                "observations": seen,
+                "next_observations": seen,
+                "next_action_masks": np.ones((1, actions), np.bool_),
+                "actions": np.zeros((1, actions), np.float32) if gaussian else np.zeros(1, np.int32),
+            }
+        )
+        self.update(np.zeros(1, np.int32), 0.0, {})
 
     def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
         """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block."""
