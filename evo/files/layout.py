@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evo.errors import DataError
+from evo.version import __version__
 
-FORMAT = 2  # of manifest, champion and resolved configuration (docs/file-formats.md)
+FORMAT = 2  # of manifest, champion, resolved configuration and a sweep's journal (docs/file-formats.md)
 CONFIG, MANIFEST = "config.resolved.toml", "manifest.jsonl"
 POPULATION, RECORDS, PUBLISHED, DAMAGED = "population", "records", "published", "damaged"
 CHAMPION, READABLE = "champion.h5", "champion.json"
@@ -24,6 +25,11 @@ def check_format(found: object, source: str) -> None:
         raise DataError(
             f"{source}: was written in format 1 by an earlier snake-evo; this version reads format {FORMAT}: "
             "train again, or evaluate it with the version that wrote it"
+        )
+    if type(found) is int and found > FORMAT:
+        raise DataError(
+            f"{source}: was written in format {found} by a later snake-evo; this version ({__version__}) reads format "
+            f"{FORMAT}: use the version that wrote it, or a later one"
         )
     if found != FORMAT or type(found) is not int:
         raise DataError(f"{source}: has format {found!r}; this version reads format {FORMAT}")

@@ -22,6 +22,7 @@ from pydantic import Field, TypeAdapter
 
 from evo.errors import ConfigurationError, DataError, printable
 from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.layout import FORMAT, check_format
 from evo.files.lines import with_checksum, without_checksum
 from evo.statistics import t_interval
 
@@ -102,6 +103,7 @@ class Journal:
             return
         try:
             found = without_checksum(read_file(self._path, most=LARGEST).rstrip(b"\n"))
+            check_format(found.get("format"), str(self._path))
             self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
             changed = [_typed(name, known) for name in self._settings if known.get(name) != self._settings[name]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -130,7 +132,8 @@ class Journal:
 
     def write(self) -> None:
         """Write the file, so that no other sweep takes the directory; ResourceError where that is not possible."""
-        data = with_checksum({"settings": self._settings, "stages": STAGES.dump_python(self._stages, mode="json")})
+        stages = STAGES.dump_python(self._stages, mode="json")
+        data = with_checksum({"format": FORMAT, "settings": self._settings, "stages": stages})
         with resources("write", self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, data + b"\n")

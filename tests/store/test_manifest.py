@@ -77,7 +77,7 @@ def test_an_identity_that_is_nested_without_end_is_refused() -> None:
     ("found", "text"),
     [
         (1, "m: was written in format 1 .* reads format 2: train again"),
-        (3, "m: has format 3; this version reads format 2"),
+        (3, "m: was written in format 3 by a later snake-evo; .* reads format 2: use the version that wrote it"),
         ("2", "m: has format '2'; this version reads format 2"),
         (None, "m: has format None; this version reads format 2"),
     ],
