@@ -24,7 +24,7 @@ from evo.files.layout import CHAMPION
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel, describe, is_model
 from evo.plugins import registry
-from evo.records import Result
+from evo.records import LARGEST_FLOAT, Result
 from evo.run import train
 from evo.setup import Setup
 from evo.store.champion import encode_champion
@@ -169,7 +169,7 @@ class Search:
         return self._asked.copy()
 
     def tell(self, fitness: ArrayLike) -> None:
-        """Take the fitness of what was asked for; what is not finite ranks worst.  # [N]"""
+        """Take the fitness of what was asked for; what is not finite, or beyond 1e150, ranks worst.  # [N]"""
         if not len(self._asked):
             raise ConfigurationError("fitness: ask comes first")
         try:
@@ -179,7 +179,7 @@ class Search:
         if values.shape != (len(self._asked),):
             raise ConfigurationError(f"fitness: {values.shape}, where {len(self._asked)} vectors were asked for")
         signed = self._sign * values
-        finite = np.isfinite(signed)
+        finite = np.abs(signed) <= LARGEST_FLOAT
         first, results = 0, []
         for task in self._loop.ask().tasks:
             part = slice(first, first + len(task.weights))

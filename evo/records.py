@@ -20,6 +20,7 @@ NOT_DETERMINISTIC = "environment-not-deterministic"
 WORST = np.iinfo(np.int64).min  # the return in thousandths of an episode whose scores were not finite; of floats, -inf
 LARGEST_REWARD = (1 << 31) - 1  # thousandths, as recorded steps have them
 LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
+LARGEST_FLOAT = 1e150  # a return of no game; the sum of the squares of a million such fits into float64
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,17 @@ from evo.compiled import cache as kernel_cache
 from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.randomness.philox_compiled import episode_seed
-from evo.records import GOES_ON, LARGEST_RETURN, SEGMENT_END, TRUNCATED, EnvStates, Episodes, Task, Transitions
+from evo.records import (
+    GOES_ON,
+    LARGEST_FLOAT,
+    LARGEST_RETURN,
+    SEGMENT_END,
+    TRUNCATED,
+    EnvStates,
+    Episodes,
+    Task,
+    Transitions,
+)
 
 kernel_cache.use(__name__)
 
@@ -100,8 +110,8 @@ def doubled(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def are_finite(returns: NDArray[Any]) -> bool:
-    """Return whether every return is finite: in thousandths those of other rewards are beyond LARGEST_RETURN."""
-    limit = LARGEST_RETURN if returns.dtype.kind == "i" else np.finfo(np.float64).max
+    """Return whether every return is finite, and none is beyond LARGEST_RETURN in thousandths, or LARGEST_FLOAT."""
+    limit = LARGEST_RETURN if returns.dtype.kind == "i" else LARGEST_FLOAT
     return bool((np.abs(returns) <= limit).all())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.files.arrays import Arrays
 from evo.numbers import figure
 from evo.records import mean_returns
@@ -138,14 +138,17 @@ def heat(ancestry: Ancestry) -> Chart | None:
 
 
 def archive_section(run: Run) -> Markup:
-    """Return the archive in words and as a picture; nothing where there is none, or its checkpoint is damaged."""
+    """Return the archive in words and as a picture; nothing where the algorithm keeps none."""
     options: Any = run.config.options
+    if not hasattr(options, "descriptors"):
+        return Markup("")
     try:
-        elites = [(elite.cell, elite.fitness) for elite in run.elites] if hasattr(options, "descriptors") else []
-    except (DataError, KeyError, ValueError, TypeError):
+        elites = [(elite.cell, elite.fitness) for elite in run.elites]
+    except (DataError, KeyError, ValueError, TypeError):  # of a plug-in, whose state may be any
         return Markup("")
     if not elites:
-        return Markup("")
+        done = counted(run.store.next_generation, "generation")
+        return section("Archive", element("p", f"The archive of the newest intact checkpoint is empty, after {done}."))
     best, fitness = max(elites, key=lambda elite: elite[1])
     summary = (
         f"{len(elites)} of {int(np.prod(options.bins))} cells are taken. The best elite has a fitness of "

@@ -14,7 +14,7 @@ from evo.environments.instances import OPEN, Instance, notice_once
 from evo.errors import ConfigurationError
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
-from evo.records import GOES_ON, TRUNCATED, ActionRule, Episodes, Task
+from evo.records import GOES_ON, LARGEST_FLOAT, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def play_gymnasium(
     live = list(zip(instances, range(len(seeds)), strict=False))  # and the episode that each of them plays
     for one, e in live:
         one.reset(int(seeds[e]) >> shift)
-    begun, largest = len(live), float(np.finfo(np.float32 if task.record_transitions else np.float64).max)
+    begun, largest = len(live), float(np.finfo(np.float32).max) if task.record_transitions else LARGEST_FLOAT
     while live:
         table = score(np.stack([one.observation.reshape(environment.shape) for one, _ in live]))
         recorder.progress[SLOTS] += len(live)

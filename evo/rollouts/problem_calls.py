@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.errors import ConfigurationError
+from evo.games.step import are_finite
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel
 from evo.records import Episodes, Result, Task, empty_result, worst_of
@@ -75,7 +76,7 @@ class ProblemCalls:
             called = [int(seed) for seed in (seeds if self._problem.seeded else seeds[:1])]
             values = np.array([self._value(weights, seed) for seed in called])
             calls += len(called)
-            arrays["finite"][k] = np.isfinite(values).all()
+            arrays["finite"][k] = are_finite(values)
             if arrays["finite"][k]:
                 arrays["returns"][k], arrays["lengths"][k] = values, 1
             else:

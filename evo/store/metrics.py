@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Names of metrics. Others are no run's: names reach terminals, spreadsheets and pages.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,59}", re.ASCII)
-LARGEST_VALUE = 1e300
+LARGEST_VALUE = 1e150  # whose squares can be summed, as those of returns
 LAST_GENERATION = 1 << 53
 SUMMED = ("frames", "slots", "forward_passes", "backward_passes")  # of a generation
 

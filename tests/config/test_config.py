@@ -404,6 +404,8 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     assert Experiment.load(path, "ppo.gamma=", "run.init_from=") == Experiment.load(path)  # nothing sets them
     (told,) = mistakes(path, "ga.sgma=")
     assert told == "--set ga.sgma: unknown key - did you mean `sigma`?"
+    told = mistakes(path, "ga.restart_population=2")[0]
+    assert told.startswith("--set ga.restart_population: unknown key; known are ")  # it is no population
     assert mistakes(path, "ga.sigma.more=")[0].startswith("--set ga.sigma.more: unknown key")
     assert mistakes(path, "gaa.sigma=")[0].startswith("--set gaa.sigma: unknown section - did you mean `ga`?")
     (told,) = mistakes(path, "ga.population=10", "ga.parents=")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -141,6 +142,24 @@ def test_a_function_that_ignores_its_seed_is_reported(tmp_path: Path) -> None:
 def test_values_that_are_not_finite_rank_worst(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, experiment(tmp_path, "half_defined"), *SMALL, *PLUGIN, "--backend", "serial")
     assert summary["champion"]["fitness"] > 0
+
+
+@pytest.mark.parametrize("algorithm", ["sep_cma_es", "ga", "map_elites"])
+def test_fitness_near_the_largest_that_counts_is_computed_with_without_a_warning(
+    tmp_path: Path, algorithm: str
+) -> None:
+    def far(weights: np.ndarray, seed: int) -> float:
+        return (2e150 if weights[0] < -0.2 else 1e150) * math.tanh(float(weights[0]) + seed % 7)
+
+    sections = {algorithm: {"episodes": 4, **FEW.get(algorithm, {})}}
+    found = evo.maximise(far, 2, algorithm=algorithm, generations=4, run_dir=tmp_path / "run", **sections)
+    assert 0 < found.fitness < 1e150
+    for command in ("doctor", "compare"):
+        called(tmp_path, command, "run", program="evo")
+    search = evo.Search(2, algorithm, **FEW.get(algorithm, {}))
+    asked = len(search.ask())
+    search.tell([3e150, *([1e149] * (asked - 1))])
+    assert search.fitness == 1e149
 
 
 def test_workers_need_a_function_that_they_can_import(tmp_path: Path) -> None:
