@@ -7,20 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted, first_line
 from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
+from evo.store.champion import Score
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.toml import value_text
 from evo.training.session import known_champion
-
-if TYPE_CHECKING:
-    from evo.store.champion import Score
 
 SEED = re.compile(r"-seed\d+(-\d{3,})?$")  # at the end of a run directory's name
 

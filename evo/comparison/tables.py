@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from evo.comparison.curves import Reaching, reaching, score_between
 from evo.comparison.methods import Method, Pair, judged, method_of, pair_of
@@ -14,10 +13,7 @@ from evo.config.environments import environment_of
 from evo.config.sections import plural
 from evo.environment import RANDOM
 from evo.errors import counted
-from evo.training.testing import baselines
-
-if TYPE_CHECKING:
-    from evo.training.testing import Baseline
+from evo.training.testing import Baseline, baselines
 
 APART = 1.1  # budgets are unequal where the larger one is more than this times the smaller
 BASELINE_EPISODES = 100

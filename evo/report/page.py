@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from evo.errors import ConfigurationError, EvoError, first_line, notice, printab
 from evo.files.durable import destination
 from evo.files.layout import distinguished
 from evo.numbers import duration
+from evo.records import Evaluator
 from evo.report import meanings, records, tables
 from evo.report.charts import Charts
 from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page, write_page
@@ -26,9 +27,6 @@ from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
 from evo.store.run import Run
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
-
-if TYPE_CHECKING:
-    from evo.records import Evaluator
 
 SCRIPTS = (*CHARTS, "replays.js")
 NAME = "report.html"

@@ -6,24 +6,21 @@ import base64
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import Shown
 from evo.errors import DataError, PoisonError
 from evo.games.catalogue.snake.pictures import Board
 from evo.games.pictures import Picture
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Episodes, Result, Task, WeightSource, unit_of
+from evo.records import Episodes, Evaluator, Result, Task, WeightSource, unit_of
 from evo.statistics import mean_interval
 from evo.store.run import Run
 from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, recording_of, score_of
 from evo.training.validation import WEIGHTS
-
-if TYPE_CHECKING:
-    from evo.environment import Shown
-    from evo.records import Evaluator
 
 MOST_PIXELS = 10_000_000  # of all frames of an episode; of more, every second frame is shown, or every third, ...
 MOST_COLOURS = 256

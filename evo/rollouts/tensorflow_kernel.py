@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import binding
@@ -22,15 +21,13 @@ from evo.games.contract import CompiledGame, observe_many
 from evo.games.step import ROWS, SLOTS, Ended, Envs, PlayedEpisodes, Recorder, Score
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
+from evo.networks.network import Network
 from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.rollout import Kernel, begin_one, step_episode
 from evo.rollouts.segments import SegmentBuffers, step_env
 from evo.workers import devices
-
-if TYPE_CHECKING:
-    from evo.networks.network import Network
-    from evo.workers.options import WorkersOptions
+from evo.workers.options import WorkersOptions
 
 kernel_cache.use(__name__)
 

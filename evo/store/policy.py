@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
-
-if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
-    from evo.networks.network import Network
+from evo.config.experiment import Experiment
+from evo.networks.network import Network
 
 
 class Policy:

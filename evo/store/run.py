@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from evo.config.checking import PROVENANCE
 from evo.config.environments import environment_of, stored
 from evo.config.experiment import Experiment, difference
+from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice
 from evo.files import lock
+from evo.files.arrays import Arrays
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, CONFIG, FINGERPRINT, LARGEST_CONFIG, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
 from evo.plugins import code, registry
@@ -30,10 +32,6 @@ from evo.store.manifest import Line
 from evo.store.policy import Elite, Policy
 from evo.store.run_directory import require_run_directory
 from evo.store.store import Store
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.files.arrays import Arrays
 
 MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
 MOST_COLUMNS = 200  # of metrics; a file with more is no run's

@@ -23,15 +23,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evo import clock
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from evo.records import Effort, Metrics, Result, Spent
+from evo.records import Effort, Metrics, Result, Spent
 
 BACKWARD = 2  # multiply-adds of a backward pass over those of a forward pass
 SO_FAR = "_so_far"  # ends the names of what the run has spent up to a generation
@@ -127,8 +124,6 @@ def ledger(metrics: Mapping[str, float], multiply_adds: int, before: Spent) -> M
 
     `multiply_adds` are those of one forward pass, `before` what was spent before the generation.
     """
-    from evo.records import Spent
-
     forward, backward = metrics.get("forward_passes", 0.0), metrics.get("backward_passes", 0.0)
     own = {"multiply_adds": multiply_adds * (int(forward) + BACKWARD * int(backward))}
     after = asdict(before.plus(Spent.of({**metrics, **own})))

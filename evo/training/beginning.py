@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment, difference
+from evo.environment import Environment
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
+from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
 from evo.setup import Setup
@@ -30,10 +32,6 @@ from evo.store.sandbox import read_champion
 from evo.store.store import Store
 from evo.training.validation import Validated
 from evo.workers import devices, hardware
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.networks.network import Network
 
 SHOWN = 4  # differing arrays that a message names, at most
 Arrays = Mapping[str, NDArray[Any]]

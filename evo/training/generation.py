@@ -11,20 +11,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import PoisonError, ResourceError, notice
 from evo.plugins import registry
-from evo.records import NOT_DETERMINISTIC
+from evo.records import (
+    NOT_DETERMINISTIC,
+    Algorithm,
+    Arrays,
+    Evaluator,
+    Generation,
+    Metrics,
+    Played,
+    Request,
+    Result,
+    Task,
+)
+from evo.store.store import Store
 from evo.training.accounting import Account
-
-if TYPE_CHECKING:
-    from evo.records import Algorithm, Arrays, Evaluator, Generation, Metrics, Played, Request, Result, Task
-    from evo.store.store import Store
-    from evo.training.validation import Validated
+from evo.training.validation import Validated
 
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +14,16 @@ from evo.errors import DataError, PoisonError, notice
 from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
 from evo.process import ignored
+from evo.records import Evaluator, Metrics
 from evo.store.champion import ChampionScore, Score, network_layers, read_champion
 from evo.store.metrics import finite
 from evo.store.run_directory import keep_fingerprint, made_by
+from evo.store.store import Store
 from evo.training import testing
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Quarantine, champion_stopped, play_out
-
-if TYPE_CHECKING:
-    from evo.records import Evaluator, Metrics
-    from evo.store.store import Store
-    from evo.training.validation import Validated
+from evo.training.validation import Validated
 
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
 

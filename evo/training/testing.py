@@ -11,12 +11,13 @@ from math import isnan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.experiment import evaluator_of
+from evo.config.experiment import Experiment, evaluator_of
+from evo.environment import Environment, Shown
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
@@ -36,10 +37,6 @@ from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
 from evo.store.checkpoints import Published
 from evo.training.generation import show
-
-if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
-    from evo.environment import Environment, Shown
 
 EPISODES_PER_TASK = 64
 GREEDY = ActionRule()

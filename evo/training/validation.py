@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.config.sections import ValidationOptions
+from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.plugins.mistakes import expect, is_named, of_metric
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
+    Algorithm,
     Arrays,
     Episodes,
     Finalists,
     Generation,
+    Metrics,
     Request,
     Result,
     Task,
@@ -27,13 +31,6 @@ from evo.records import (
     summed,
 )
 from evo.store.metrics import is_metric
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from evo.config.sections import ValidationOptions
-    from evo.environment import Curriculum
-    from evo.records import Algorithm, Metrics
 
 EPISODES_PER_TASK = 64
 WEIGHTS, ORIGIN = "champion", "champion_origin"  # the arrays of a checkpoint that are the trainer's

@@ -6,28 +6,25 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment, evaluator_of
+from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
-from evo.records import Episodes, Task, unit_of
+from evo.records import Episodes, Generation, Task, unit_of
+from evo.store.checkpoints import Published
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
 from evo.training.generation import addressed
 from evo.training.testing import Recording, recording_of, temporary
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.records import Generation
-    from evo.store.checkpoints import Published
-    from evo.training.validation import Validated
+from evo.training.validation import Validated
 
 SOUND = "the process that played it did not crash"
 

@@ -11,33 +11,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE
+from evo.networks.network import Network
+from evo.records import Evaluator, Request
 from evo.store import sandbox
 from evo.store.champion import Champion, network_layers, score_in
 from evo.store.checkpoints import read_record
 from evo.store.metrics import finite
+from evo.store.policy import Policy
 from evo.store.run import Run
 from evo.training import testing
 from evo.training.beginning import make_algorithm
 from evo.training.session import NAMED_BY
-from evo.training.testing import playing
-
-if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
-    from evo.networks.network import Network
-    from evo.records import Evaluator, Request
-    from evo.store.policy import Policy
-    from evo.training.testing import Publish
-    from evo.training.validation import Validated
-    from evo.verify.verification import Evidence, Report
+from evo.training.testing import Publish, playing
+from evo.training.validation import Validated
+from evo.verify.verification import Evidence, Report
 
 READABLE_LARGEST = 1 << 22
 HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,15 @@ from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
 from evo.randomness.streams import draw
-from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
+from evo.records import NOT_DETERMINISTIC, Episodes, Evaluator, Task, WeightSource
+from evo.store.champion import Champion
 from evo.store.checkpoints import Records, read_record
+from evo.store.manifest import Line
 from evo.store.run_directory import require_run_directory
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Publisher, addressed, play_out
 from evo.training.testing import playing
+from evo.training.validation import Validated
 from evo.verify import champion
 from evo.verify.champion import INVALID_STATE, examine_file, has_champion, measure, rebuilt
 from evo.verify.verification import (
@@ -41,12 +44,6 @@ from evo.verify.verification import (
 )
 
 SAMPLE = 64  # candidates that are replayed, at least
-
-if TYPE_CHECKING:
-    from evo.records import Evaluator
-    from evo.store.champion import Champion
-    from evo.store.manifest import Line
-    from evo.training.validation import Validated
 
 
 def verify(

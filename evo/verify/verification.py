@@ -10,28 +10,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment import OTHER_OPTIONS, Experiment, difference
+from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.files.hashing import array_digest
 from evo.files.layout import CONFIG, MANIFEST
 from evo.files.lines import lines_of
 from evo.plugins import code
-from evo.records import Played, Result, Task, summed
+from evo.records import Arrays, Evaluator, Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import require_run_directory
 from evo.workers.round import worst_result
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.records import Arrays, Evaluator
 
 SHOWN = 3  # differing candidates that a message names, at most
 

@@ -24,17 +24,15 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from evo import clock
 from evo.environments.instances import OPEN
 from evo.errors import DeviceMemoryError, ResourceError, counted
 from evo.plugins import mistakes
 from evo.process import outlive_parent
+from evo.records import Player
 from evo.workers.channel import OUT_OF_MEMORY, Channel, Ending, Failed, GivesUp, Packed, Ready, WorkerSpec
-
-if TYPE_CHECKING:
-    from evo.records import Player
 
 START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
