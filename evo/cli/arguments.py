@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FLAGS = ("algorithm", "seed", "generations", "workers", "backend")  # that override options
 SHARED: dict[str, dict[str, Any]] = {
-    "run_dir": {"metavar": "RUN_DIR", "help": "the run's directory, or a champion.h5"},
+    "run_dir": {"type": Path, "metavar": "RUN_DIR", "help": "the run's directory, or a champion.h5"},
     "--algorithm": {"metavar": "NAME", "help": "the algorithm; see `evo list`"},
     "--set": {
         "action": "append", "default": [], "metavar": "SECTION.KEY=VALUE",
@@ -83,21 +83,21 @@ def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
     return int(text)
 
 
-def refuse_others(words: Iterable[str]) -> None:
+def refuse_others(paths: Iterable[Path]) -> None:
     """Raise a DataError that names the run that may be meant, where one of these paths is none but such a run is near.
 
     Other paths that are no runs pass: the command says what it needs.
     """
-    for word in words:
+    for path in paths:
         with suppress(OSError):  # of which the command says more
-            if why := _meant(Path(word)):
-                raise DataError(f"{word}: {why}")
+            if why := _meant(path):
+                raise DataError(f"{path}: {why}")
 
 
-def opened(command: str, arguments: Namespace) -> list[str]:
+def opened(command: str, arguments: Namespace) -> list[Path]:
     """Return the paths of runs that a command opens."""
     found = getattr(arguments, "resume" if command == "run" else "run_dir", None)
-    return [found] if isinstance(found, str) else found or []
+    return [found] if isinstance(found, Path) else found or []
 
 
 def _meant(path: Path) -> str:

@@ -1,7 +1,8 @@
 """The command line: find the command, run it, and end with the exit code and the last words that each case has.
 
-A command is a module in `evo/cli/commands` with `add_arguments(parser)` and `main(arguments) -> int`. Where it has
-`SUMMARISED`, its --json prints the summary of a run, also after an error.
+A command is a module in `evo/cli/commands` with `add_arguments(parser)` and `main(arguments)`, which returns the exit
+code, or the exit code and the facts that --json prints. Where the module has `SUMMARISED`, --json prints the summary of
+a run, also after an error.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     parser.set_defaults(summary=summary)
     module.add_arguments(parser)
     code: int
+    facts: object = None
     try:
         raise_stopped()
         _refuse_control_characters(words)
@@ -100,7 +102,10 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         _refuse_deleted_directory()
         refuse_others(opened(name, arguments))
         try:
-            code = int(module.main(arguments))
+            named = getattr(arguments, "experiment", None) or getattr(arguments, "what", [None])[0]
+            registry.load(getattr(arguments, "plugin", ()), named)
+            answer = module.main(arguments)
+            code, facts = answer if isinstance(answer, tuple) else (answer, None)
         except BaseException as end:
             if isinstance(end, Exception) or is_interrupt(end):
                 raise
@@ -127,6 +132,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
+    elif "--json" in words and facts is not None:
+        print(one_line(facts), flush=True)
     read = "--json" in words or not summarised  # a run goes on without readers of what it shows
     if code == 0 and read and (why := lost_output()):
         _say(f"standard output: {why}; what was printed is not complete")

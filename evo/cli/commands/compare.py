@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, refuse_others
 from evo.errors import ConfigurationError, EvoError, ResourceError, counted, first_line, notice, printable_lines
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.comparison.tables import Comparison
@@ -31,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Train what is left to train, and print the tables; return 5 where no run has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
     from evo.comparison import figures
@@ -39,10 +38,8 @@ def main(arguments: Namespace) -> int:
     from evo.comparison.runs import runs_in
     from evo.comparison.tables import comparison_of
     from evo.comparison.training import compared, comparison_file_among
-    from evo.store.metrics import one_line
 
     path = comparison_file_among(paths := [Path(word) for word in arguments.what])
-    registry.load(arguments.plugin, path)
     output, page = _destinations(arguments, path)
     if arguments.figures is not None:
         figures.library()  # before anything is trained
@@ -50,7 +47,7 @@ def main(arguments: Namespace) -> int:
         for flag in ("workers", "backend", "dry_run"):
             if getattr(arguments, flag):
                 raise ConfigurationError(f"--{flag.replace('_', '-')} goes with a comparison file, which trains")
-        refuse_others(arguments.what)
+        refuse_others(paths)
         return _reported(comparison_of(runs_in(paths)), arguments, output, page, None)
     file = ComparisonFile.read(path, {"workers": arguments.workers, "backend": arguments.backend})
     print_line(file.summary())
@@ -58,9 +55,7 @@ def main(arguments: Namespace) -> int:
         runs = [
             {"method": one.method, "seed": one.experiment.run.seed, "run_dir": str(one.directory)} for one in file.runs
         ]
-        if arguments.json:
-            print(one_line({"status": "planned", "error": None, "runs": runs}))
-        return 0
+        return 0, {"status": "planned", "error": None, "runs": runs}
     try:
         comparison = compared(file, print_line, show_in_place())
     except KeyboardInterrupt:
@@ -86,13 +81,12 @@ def _destinations(arguments: Namespace, file: Path | None) -> tuple[Path | None,
 
 def _reported(
     comparison: Comparison, arguments: Namespace, output: Path | None, page: Path | None, usual: Path | None
-) -> int:
+) -> tuple[int, object]:
     """Print the tables, and write what is asked for, and the page at its usual place."""
     from dataclasses import asdict
 
     from evo.comparison import figures, formats
     from evo.files.durable import replace_file, resources
-    from evo.store.metrics import one_line
 
     text = formats.FORMATS[arguments.format](comparison)
     print(printable_lines(text), end="")
@@ -103,10 +97,9 @@ def _reported(
         written = figures.write_figures(comparison, Path(arguments.figures))
         notice(f"{counted(len(written), 'file')} in {arguments.figures}")
     _write_page(comparison, page, usual if comparison.scored else None)
-    if arguments.json:
-        status, error = ("done", None) if comparison.scored else ("failed", "no run has a score")
-        print(one_line({"status": status, "error": error, **asdict(comparison)}))
-    return 0 if comparison.scored else ResourceError.exit_code
+    status, error = ("done", None) if comparison.scored else ("failed", "no run has a score")
+    code = 0 if comparison.scored else ResourceError.exit_code
+    return code, {"status": status, "error": error, **asdict(comparison)}
 
 
 def _write_page(comparison: Comparison, page: Path | None, usual: Path | None) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from evo.cli.arguments import add
-from evo.plugins import registry
+from evo.errors import printable_lines
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -15,15 +14,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Print what is wrong, with the numbers that show it and the options to change."""
     from evo.diagnosis.examination import examine
-    from evo.errors import printable_lines
-    from evo.store.metrics import one_line
 
-    registry.load(arguments.plugin)
-    found = examine(Path(arguments.run_dir))
+    found = examine(arguments.run_dir)
     print(printable_lines("\n".join(found.lines())))
-    if arguments.json:
-        print(one_line(found.facts()))
-    return 0
+    return 0, found.facts()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted, printable_lines
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
@@ -36,22 +34,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Print the test score."""
     from dataclasses import asdict
 
     from evo.cli.terminal.display import baselines_text, score_text
     from evo.config.environments import environment_of
-    from evo.store.metrics import looked_at, one_line
+    from evo.store.metrics import looked_at
     from evo.store.run import Run
     from evo.training import testing
     from evo.training.testing import playing
 
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
     block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
-    registry.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
-    run = Run(Path(arguments.run_dir), flags=flags)
+    run = Run(arguments.run_dir, flags=flags)
     episodes = episodes or run.config.test.episodes
     block = run.config.test.block if block is None else block
     experiment = run.with_environment(arguments.set) if arguments.set else run.config
@@ -60,12 +57,9 @@ def main(arguments: Namespace) -> int:
     with playing(experiment) as (evaluator, published):
         weights = run.champion.weights
         score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
-    ours = not arguments.set and Path(arguments.run_dir).is_dir()  # a look at the run's own test episodes
+    ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes
     looked = looked_at(run.directory, block, episodes) if block and ours else 0
-    if arguments.json:
-        changed = {"changed": arguments.set} if arguments.set else {}
-        print(one_line({**asdict(score), "mode": arguments.mode, **changed}))
-    else:
+    if not arguments.json:
         if arguments.set:
             print(experiment.environment.title())
             print(printable_lines("\n".join(_changed(run.config, experiment))))
@@ -75,7 +69,7 @@ def main(arguments: Namespace) -> int:
             print(f"baselines on the same episodes, or the first of them:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")
-    return 0
+    return 0, {**asdict(score), "mode": arguments.mode, **({"changed": arguments.set} if arguments.set else {})}
 
 
 def _changed(ours: Experiment, other: Experiment) -> list[str]:

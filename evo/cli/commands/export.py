@@ -63,14 +63,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Write the champion or the metrics; the run directory stays as it is, and stays the record."""
-    kind, source = str(arguments.to), Path(arguments.run_dir)
+    kind, source = str(arguments.to), arguments.run_dir
     episodes = whole("--episodes", arguments.episodes, 1, MOST_EPISODES)
     if episodes and kind != PAGE:
         raise ConfigurationError(f"--episodes goes with --to {PAGE}, not with --to {kind}")
     file = _file(arguments, kind, source)
     from evo.store.run import Run
 
-    registry.load(arguments.plugin)
     if kind in tables.FORMATS:
         return _table(file, kind, source)
     run = Run(source, flags={"backend": "serial"})

@@ -27,7 +27,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Print every name with a sentence, or one of them with its options."""
-    registry.load(arguments.plugin)
     groups = _groups()
     if arguments.name is None:
         for title, entries in groups.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 from evo.cli.arguments import add, flags
 from evo.errors import ConfigurationError, counted, notice, printable_lines
 from evo.numbers import duration, size
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.planning.estimate import Estimate
@@ -27,14 +25,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--backend", "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Probe, and print the estimate."""
     from evo.config.checking import HERE
     from evo.config.experiment import Experiment
     from evo.planning.estimate import plan
     from evo.planning.probe import SECONDS
 
-    registry.load(arguments.plugin, arguments.experiment)
     workers = _numbers(arguments.workers)
     named = {name: value for name, value in flags(arguments).items() if name != "workers"}
     experiment = Experiment.load(arguments.experiment, *arguments.set, **named)
@@ -47,9 +44,7 @@ def main(arguments: Namespace) -> int:
     print(printable_lines(text(found)))
     for warning in found.warnings:
         notice(warning)
-    if arguments.json:
-        print(json.dumps(asdict(found)))
-    return 0
+    return 0, asdict(found)
 
 
 def text(found: Estimate) -> str:

@@ -7,12 +7,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.cli.terminal.human import Match, Opponent
@@ -37,7 +35,6 @@ def main(arguments: Namespace) -> int:
     speed = whole("--speed", arguments.speed, 1, 100) or 1
     if not (sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)):
         raise ConfigurationError("evo play needs a terminal, in the foreground, to read keys and to show the board")
-    registry.load(arguments.plugin)
     from evo.games.catalogue.snake import Options as Snake
 
     if arguments.run_dir is None:
@@ -45,7 +42,7 @@ def main(arguments: Namespace) -> int:
         return 0
     from evo.store.run import Run
 
-    run = Run(Path(arguments.run_dir), flags={"backend": "serial"})
+    run = Run(arguments.run_dir, flags={"backend": "serial"})
     options = run.config.environment
     if not isinstance(options, Snake):
         raise ConfigurationError(f"evo play: {options.id} cannot be played in a terminal, only Snake can")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
 from evo.files.durable import destination
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -64,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> int | tuple[int, object]:
     """Play the episode, check that the readable rules score the same, and show it."""
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
     step = whole("--step", arguments.step, 0, MOST)
@@ -72,11 +71,11 @@ def main(arguments: Namespace) -> int:
     if arguments.gif is not None:
         film = destination("--gif", arguments.gif, FILMS[:1])
     of_candidate = (arguments.generation, arguments.candidate, arguments.round) != (None, None, None)
-    registry.load(arguments.plugin)
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
-    if replay is not None:
-        _show(replay, arguments, speed, step, film)
-    return 0
+    if replay is None:
+        return 0
+    _show(replay, speed, step, film)
+    return 0, {"episode": replay.episode, **replay.recording.facts()}
 
 
 def _champion(arguments: Namespace) -> Replay:
@@ -87,7 +86,7 @@ def _champion(arguments: Namespace) -> Replay:
     from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, record, scores_of_test
 
     episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
-    run = Run(Path(arguments.run_dir), flags={"backend": "serial"})
+    run = Run(arguments.run_dir, flags={"backend": "serial"})
     environment = environment_of(run.config.environment)
     _check_visible(environment, run.config.environment.id, arguments)
     steps = arguments.json or arguments.step is not None
@@ -135,7 +134,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
 
     shown = (episode or 0) if wanted else None
     try:
-        found = replay_candidate(Path(arguments.run_dir), generation, number, candidate, shown, say)
+        found = replay_candidate(arguments.run_dir, generation, number, candidate, shown, say)
     except PoisonError as poison:
         raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
     print(f"{who}: {found.outcome}")
@@ -147,11 +146,10 @@ def _candidate(arguments: Namespace) -> Replay | None:
     return Replay(f"{who}, episode {episode or 0}", episode or 0, environment, policy, found.recording)
 
 
-def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
+def _show(replay: Replay, speed: int, step: int | None, film: Path | None) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
     from evo.cli.terminal.display import in_foreground
-    from evo.store.metrics import one_line
 
     title, environment, recording = replay.title, replay.environment, replay.recording
     shown, filmed = recording.positions(environment), ""
@@ -180,8 +178,6 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     if replay.choice:
         print(replay.choice)
     print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
-    if arguments.json:
-        print(one_line({"episode": replay.episode, **recording.facts()}))
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:

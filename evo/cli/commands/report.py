@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from evo.cli.arguments import add
-from evo.plugins import registry
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,20 +17,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Write the page, and say where it is."""
     from evo.cli.terminal.display import show_in_place
     from evo.report.page import write_report
-    from evo.store.metrics import one_line
 
-    registry.load(arguments.plugin)
-    output = None if arguments.output is None else Path(arguments.output)
     live = show_in_place(sys.stderr)
-    path = write_report(*arguments.run_dir, output=output, progress=live)
+    path = write_report(*arguments.run_dir, output=arguments.output, progress=live)
     if live and len(arguments.run_dir) > 1:
         live("")
-    if arguments.json:
-        print(one_line({"report": str(path)}))
-    else:
+    if not arguments.json:
         print(f"report     {path}")
-    return 0
+    return 0, {"report": str(path)}

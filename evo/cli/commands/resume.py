@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from evo.cli.arguments import add, add_of_training, flags, notice_unused
 from evo.errors import ConfigurationError, DataError
-from evo.plugins import registry
 
 SUMMARISED = True
 
@@ -25,8 +23,7 @@ def main(arguments: Namespace) -> int:
     from evo.files.durable import resources
     from evo.files.layout import CONFIG
 
-    registry.load(arguments.plugin)
-    directory = Path(arguments.run_dir)
+    directory = arguments.run_dir
     file = directory / CONFIG
     with resources("read", directory):
         there, exists = file.is_file(), directory.exists()

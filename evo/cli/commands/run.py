@@ -7,7 +7,6 @@ from pathlib import Path
 
 from evo.cli.arguments import add_of_training, flags, notice_unused
 from evo.errors import ConfigurationError, extra
-from evo.plugins import registry
 
 SUMMARISED = True
 
@@ -15,7 +14,7 @@ SUMMARISED = True
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT.toml", help="the experiment file")
-    parser.add_argument("--resume", metavar="RUN_DIR", help="continue a run instead")
+    parser.add_argument("--resume", type=Path, metavar="RUN_DIR", help="continue a run instead")
     parser.add_argument(
         "--run-dir", metavar="DIR", help="the run directory to create (default: runs/FILE-ALGORITHM-seedN-NNN)"
     )
@@ -43,7 +42,6 @@ def main(arguments: Namespace) -> int:
     from evo.files.hashing import first_hash
     from evo.store import run_directory
 
-    registry.load(arguments.plugin, arguments.experiment)
     experiment = Experiment.load(arguments.experiment, *arguments.set, **flags(arguments))
     directory = None if arguments.run_dir is None else Path(arguments.run_dir)
     if directory is not None:

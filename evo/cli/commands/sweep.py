@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from evo.cli.arguments import add, flags, whole
 from evo.errors import ConfigurationError, ResourceError, counted, notice, printable_lines
-from evo.plugins import registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,14 +35,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> int | tuple[int, object]:
     """Race the trials, and retest the winner; return 5 where no retest has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
-    from evo.store.metrics import one_line
     from evo.sweeps.sweeping import MOST_SEEDS, PlannedSweep, swept
     from evo.sweeps.trials import MOST_TRIALS
 
-    registry.load(arguments.plugin, arguments.experiment)
     trials = whole("--trials", arguments.trials, 1, MOST_TRIALS)
     if (arguments.search == "optuna") != (trials is not None):
         raise ConfigurationError("--search optuna and --trials N go together")
@@ -67,9 +64,7 @@ def main(arguments: Namespace) -> int:
         notice("what is trained is kept; the same command goes on with the rest")
         raise
     print(printable_lines(text(result)), end="")
-    if arguments.json:
-        print(one_line(summary(result)))
-    return 0 if result.retest.scores else ResourceError.exit_code
+    return 0 if result.retest.scores else ResourceError.exit_code, summary(result)
 
 
 def text(result: SweepResult) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, DataError, counted, printable
-from evo.plugins import registry
 
 SAMPLE = 64
 MOST = 1_000_000_000
@@ -22,16 +20,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace) -> tuple[int, object]:
     """Print what agrees, what does not, and what could not be checked."""
     count = whole("--sample", arguments.sample, 0, MOST)
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
-    from evo.store.metrics import one_line
     from evo.verify.replaying import verify
 
-    registry.load(arguments.plugin)
-    directory = Path(arguments.run_dir)
+    directory = arguments.run_dir
     if directory.is_file() and (arguments.all or count is not None):
         raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
     flags = {"workers": arguments.workers, "backend": arguments.backend}
@@ -46,6 +42,4 @@ def main(arguments: Namespace) -> int:
     if not report.disagrees and report.changed_code:
         result = f"{', '.join(report.changed_code)}, so it cannot be replayed; the rest agrees"
     print(f"{result}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
-    if arguments.json:
-        print(one_line(report.numbers()))
-    return 0 if report.ok else DataError.exit_code
+    return 0 if report.ok else DataError.exit_code, report.numbers()

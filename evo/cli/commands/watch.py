@@ -14,7 +14,6 @@ from evo.cli.arguments import add
 from evo.errors import DataError, ResourceError, counted
 from evo.files.durable import open_regular
 from evo.files.layout import CHAMPION, METRICS
-from evo.plugins import registry
 from evo.store.metrics import metrics_in
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def main(arguments: Namespace) -> int:
     from evo.store.run import Run
     from evo.store.run_directory import require_run_directory
 
-    registry.load(arguments.plugin)
-    directory = Path(arguments.run_dir)
+    directory = arguments.run_dir
     require_run_directory(directory)
     run = Run(directory)
     experiment = run.config
