@@ -32,11 +32,11 @@ import evo
 from evo import statistics
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import result_text, train
+from evo.errors import extra
 from evo.store.champion import Score
 from evo.sweeps.race import SHARES, Journal, mean_of
-from evo.sweeps.search import Study, library
-from evo.sweeps.sweeping import Race
-from evo.sweeps.trials import SweepSettings, Trial, axes_of
+from evo.sweeps.sweeping import Race, Study
+from evo.sweeps.trials import PlannedSweep, Trial, axes_of
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENT = ROOT / "experiments" / "ga_snake_6x6.toml"
@@ -66,7 +66,7 @@ class Benchmark(Protocol):
     def cost(self) -> float:
         """Return what was spent so far."""
 
-    def judge(self, settings: SweepSettings, trial: Trial) -> float:
+    def judge(self, settings: PlannedSweep, trial: Trial) -> float:
         """Return the score that the winner is worth."""
 
 
@@ -108,7 +108,7 @@ class Landscape(Benchmark):
         """Return the generations of all runs."""
         return sum(self._trained.values())
 
-    def judge(self, settings: SweepSettings, trial: Trial) -> float:
+    def judge(self, settings: PlannedSweep, trial: Trial) -> float:
         """Return the mean score over all seeds."""
         return self.true(trial.experiment)
 
@@ -137,7 +137,7 @@ class Board(Benchmark):
         """Return the processor time of all training."""
         return self._spent
 
-    def judge(self, settings: SweepSettings, trial: Trial) -> float:
+    def judge(self, settings: PlannedSweep, trial: Trial) -> float:
         """Return the mean test score on fresh seeds."""
         scores = [run.score for run in train(settings.retests(trial), begin=_here)]
         return fmean(score.mean for score in scores if score is not None)
@@ -158,14 +158,14 @@ class Found:
     retest: tuple[float, float] | None = None  # 95 % interval between fresh seeds
 
 
-def settings_of(benchmark: Benchmark, number: int, directory: Path) -> SweepSettings:
+def settings_of(benchmark: Benchmark, number: int, directory: Path) -> PlannedSweep:
     """Return the settings of a sweep with seeds of its own."""
     first, count = 1 + 1000 * number, str(benchmark.generations)
     flags = {"generations": count, "seed": None, "workers": "1", "backend": None, "algorithm": None}
-    return SweepSettings(EXPERIMENT, benchmark.sets, flags, tuple(range(first, first + SEEDS)), RETESTS, directory)
+    return PlannedSweep(EXPERIMENT, benchmark.sets, flags, tuple(range(first, first + SEEDS)), RETESTS, directory)
 
 
-def by_race(benchmark: Benchmark, settings: SweepSettings) -> Found:
+def by_race(benchmark: Benchmark, settings: PlannedSweep) -> Found:
     """Return what `evo sweep --search optuna` finds."""
     search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
     race = Race(settings, Journal(settings.directory, {}), benchmark)
@@ -175,9 +175,9 @@ def by_race(benchmark: Benchmark, settings: SweepSettings) -> Found:
     return Found(benchmark.judge(settings, best.trial), mean_of(best.scores), cost, interval)
 
 
-def by_optuna(benchmark: Benchmark, settings: SweepSettings, pruner: Callable[[Any], Any]) -> Found:
+def by_optuna(benchmark: Benchmark, settings: PlannedSweep, pruner: Callable[[Any], Any]) -> Found:
     """Return what Optuna finds with a pruner of its own, which sees the mean over seeds at the end of each stage."""
-    optuna = library()
+    optuna = extra("optuna", "--search")
     search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
     trials: list[tuple[float, Trial]] = []
 
@@ -202,7 +202,7 @@ def by_optuna(benchmark: Benchmark, settings: SweepSettings, pruner: Callable[[A
 
 
 ALONE = "Optuna, every trial to its end"
-WAYS: dict[str, Callable[[Benchmark, SweepSettings], Found]] = {
+WAYS: dict[str, Callable[[Benchmark, PlannedSweep], Found]] = {
     "`evo sweep`": by_race,
     ALONE: lambda benchmark, settings: by_optuna(benchmark, settings, lambda pruners: pruners.NopPruner()),
     "Optuna, median pruner": lambda benchmark, settings: by_optuna(
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=200, help="searches of each way (200)")
     parser.add_argument("--board", action="store_true", help="train on a 6 x 6 board")
     given = parser.parse_args()
-    library()
+    extra("optuna", "--search")
     kind: Callable[[int], Benchmark] = Board if given.board else Landscape
     found: dict[str, list[Found]] = {name: [] for name in WAYS}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
@@ -235,9 +235,7 @@ def main() -> None:
     print("\n".join(table(found, kind(0)) if found[ALONE] else ["no search has ended"]))
 
 
-def searched(
-    way: Callable[[Benchmark, SweepSettings], Found], benchmark: Benchmark, number: int, folder: Path
-) -> Found:
+def searched(way: Callable[[Benchmark, PlannedSweep], Found], benchmark: Benchmark, number: int, folder: Path) -> Found:
     """Return what one way finds, in a directory of its own, without what it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         return way(benchmark, settings_of(benchmark, number, Path(tempfile.mkdtemp(dir=folder))))

@@ -1,4 +1,4 @@
-"""A comparison as text: its grids, as Markdown, CSV or LaTeX."""
+"""A comparison as text, its grids as Markdown, CSV or LaTeX, and as figures, PNG and SVG."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from evo.comparison.curves import Reached, Reaching
+from evo.comparison.curves import Plot, Reached, Reaching, plots
 from evo.comparison.methods import Method, Pair
 from evo.comparison.tables import Comparison, Table
-from evo.errors import cell
+from evo.errors import cell, extra, printable
+from evo.files.durable import resources
 from evo.numbers import UNKNOWN, interval, number
 from evo.statistics import LEVEL
 from evo.training.accounting import COUNTED
 
 NOBODY = Reaching(0.0, ())
+KINDS = ("png", "svg")  # of figures
+SIZE, DOTS = (6.4, 4.0), 200  # inches; dots per inch
+SETTINGS = {"svg.hashsalt": "evo", "text.parse_math": False}  # equal data, equal files; names are text
 NOT_IN_LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$",
     ">": r"$>$", **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -254,3 +259,42 @@ def _tex(text: str) -> str:
 def sentence(note: str) -> str:
     """Return a note as a sentence."""
     return f"{note[:1].upper()}{note[1:]}."
+
+
+def library() -> Any:
+    """Return the module `matplotlib`, with figures; ConfigurationError where it is missing."""
+    extra("matplotlib.figure", "--figures")
+    return extra("matplotlib", "--figures")
+
+
+def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write all figures of a comparison into a folder, and return their paths; ResourceError where that fails."""
+    matplotlib, written = library(), list[Path]()
+    with resources("write to", folder), matplotlib.rc_context(SETTINGS):
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, table in enumerate(comparison.tables, 1):
+            suffix = f"-{number}" if len(comparison.tables) > 1 else ""
+            for plot in plots(table.methods):
+                figure = _drawn(matplotlib, plot, table.environment)
+                for kind in KINDS if plot.curves else ():
+                    path = folder / f"{plot.name}{suffix}.{kind}"
+                    figure.savefig(path, dpi=DOTS, metadata={"Date": None} if kind == "svg" else None)
+                    written.append(path)
+    return written
+
+
+def _drawn(matplotlib: Any, plot: Plot, title: str) -> Any:
+    """Return a figure of these curves and their intervals."""
+    figure = matplotlib.figure.Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    lines = []
+    for curve in plot.curves:
+        lines += axes.plot(curve.x, curve.mean)
+        axes.fill_between(curve.x, curve.low, curve.high, color=lines[-1].get_color(), alpha=0.2, linewidth=0)
+    axes.set_xlabel(plot.across)
+    axes.set_ylabel(f"{plot.up}, {plot.about}", wrap=True)
+    axes.set_title(printable(title), fontsize="small", wrap=True)
+    axes.grid(alpha=0.3)
+    names = [f"{printable(curve.method)} ({curve.seeds})" for curve in plot.curves]
+    axes.legend(lines, names, fontsize="small", title="method (seeds)", title_fontsize="small")
+    return figure

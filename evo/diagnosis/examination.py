@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.diagnosis.evolution import evolution
-from evo.diagnosis.gradients import gradients
+from evo.diagnosis.learning import evolution, gradients
 from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
 from evo.environment import RANDOM
 from evo.errors import EvoError, counted

@@ -1,8 +1,13 @@
-"""Trains the trials of a sweep stage by stage, decides which go on, and retests the winner on fresh seeds."""
+"""Trains the trials of a sweep stage by stage, decides which go on, and retests the winner on fresh seeds.
+
+Optuna's TPE sampler (Bergstra et al., 2011) may choose values, learning from those before. Its journal is a file of the
+sweep's directory. The sampler is made anew for every trial, from a seed and the number of trials before, so that a
+search that was stopped goes on as if it had not been.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,20 +17,17 @@ from evo.comparison.methods import Method, method_of
 from evo.comparison.runs import ComparedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
-from evo.config.experiment import Experiment
-from evo.errors import ConfigurationError, ResourceError, counted
-from evo.files.hashing import first_hash
+from evo.errors import DataError, ResourceError, counted, extra, first_line
 from evo.files.lock import held
 from evo.plugins import registry
-from evo.store.run_directory import file_instead
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
-from evo.sweeps.search import Study, library
-from evo.sweeps.trials import MOST_TRIALS, SweepSettings, Trial, axes_of, budget_of, different, grid
+from evo.sweeps.trials import Axis, PlannedSweep, Trial, Values, axes_of
 
 Scores = dict[str, tuple[float, ...]]
 Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
 
-MOST_SEEDS = 100
+FILE = "optuna.log"
+SEEDS = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -56,70 +58,6 @@ class SweepResult:
     validation: tuple[float, ...]  # its validation returns on these seeds
 
 
-@dataclass(frozen=True)
-class PlannedSweep:
-    """A sweep that can begin: every option and value is valid."""
-
-    settings: SweepSettings
-    over: tuple[str, ...]  # the options that vary with their values, as in ga.sigma=0.05,0.1
-    grid: tuple[Trial, ...]  # every combination; empty where Optuna chooses
-    chosen: int | None  # trials that Optuna chooses
-
-    @classmethod
-    def of(
-        cls,
-        file: str | Path,
-        over: Sequence[str],
-        *,
-        sets: Sequence[str] = (),
-        flags: Mapping[str, object] | None = None,
-        seeds: int = 3,
-        retest: int = 10,
-        trials: int | None = None,
-        directory: str | Path | None = None,
-    ) -> PlannedSweep:
-        """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
-        if not over:
-            raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
-        axes, file = axes_of(over), Path(file)
-        limits = (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS), ("trials", trials or 1, MOST_TRIALS))
-        for name, number, most in limits:
-            if not 1 <= number <= most:
-                raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
-        if trials is not None:
-            library()
-        texts: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
-        first = Experiment.load(file, *sets, **texts).run.seed
-        if first + seeds + retest > 1 << 64:
-            raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
-        place = Path(directory or Path("runs") / f"sweep-{file.stem}")
-        if name := file_instead(place):
-            raise ConfigurationError(f"--directory: {name} is a file; choose another folder")
-        of_all = {name: value for name, value in texts.items() if name != "seed"}
-        settings = SweepSettings(file, tuple(sets), of_all, tuple(range(first, first + seeds)), retest, place)
-        every = () if trials is not None else tuple(settings.trial(values) for values in grid(axes))
-        different(every)
-        return cls(settings, tuple(over), every, trials)
-
-    def summary(self) -> str:
-        """Return what will be trained, in a line."""
-        trials = counted(len(self.grid) if self.chosen is None else self.chosen, "trial")
-        seeds, budget = counted(len(self.settings.seeds), "seed"), budget_of(self.settings.trial({}).experiment)
-        return f"{trials} with {seeds} each, {budget} a run; runs in {self.settings.directory}"
-
-    def journal(self) -> Journal:
-        """Return the journal of the sweep; ConfigurationError where its directory has another one."""
-        base = self.settings.trial({}).experiment
-        settings: dict[str, Any] = {
-            "experiment": first_hash({**base.identity(), "seed": 0}),
-            "budget": budget_of(base),
-            "seeds": list(self.settings.seeds),
-            "search": "grid" if self.chosen is None else "optuna",
-            "over": sorted(self.over),
-        }
-        return Journal(self.settings.directory, settings)
-
-
 def sweep(
     file: str | Path,
     *over: str,
@@ -145,16 +83,14 @@ def sweep(
 
 def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None = None) -> SweepResult:
     """Race the trials and retest the winner; `progress` and `live` are as in `evo.comparison.training.train`."""
-    settings = planned.settings
-    with held(settings.directory):
+    with held(planned.directory):
         train = partial(train_side_by_side, progress=progress, live=live)
-        race = Race(settings, planned.journal(), train, progress)
+        race = Race(planned, planned.journal(), train, progress)
         if planned.chosen is None:
             trials = race.side_by_side(planned.grid)
         else:
             race.journal.write()
-            axes = axes_of(planned.over)
-            trials = race.searched(Study(settings.directory, axes, settings.seeds[0], planned.chosen))
+            trials = race.searched(Study(planned.directory, axes_of(planned.over), planned.seeds[0], planned.chosen))
         return race.retested(trials)
 
 
@@ -162,7 +98,7 @@ class Race:
     """Trains the trials of a sweep, and keeps every decision."""
 
     def __init__(
-        self, settings: SweepSettings, journal: Journal, train: Train = train_side_by_side, progress: Show | None = None
+        self, settings: PlannedSweep, journal: Journal, train: Train = train_side_by_side, progress: Show | None = None
     ) -> None:
         self.settings, self.journal, self._train = settings, journal, train
         self._say: Show = progress or (lambda line: None)
@@ -247,6 +183,85 @@ class Race:
 def winner(trials: Sequence[TrialResult]) -> TrialResult | None:
     """Return the trial with the highest mean validation return after the whole budget; None before there is one."""
     return max((one for one in trials if one.finished), key=lambda one: mean_of(one.scores), default=None)
+
+
+class Study:
+    """A study of the sweep's directory."""
+
+    def __init__(self, directory: Path, axes: Sequence[Axis], seed: int, trials: int) -> None:
+        """Open or begin the study; DataError where its journal is damaged."""
+        self._optuna, self._axes, self._seed, self._count = extra("optuna", "--search"), axes, seed, trials
+        self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
+        journal = self._optuna.storages.journal
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(directory / FILE)))
+            self._study = self._optuna.create_study(
+                storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
+            )
+        except (ValueError, KeyError) as error:
+            raise DataError(f"{directory / FILE}: cannot be read: {first_line(error)}") from error
+        self._number = -1  # of the trial that is being trained
+
+    def tried(self) -> Iterator[Values]:
+        """Yield the values of all trials that have ended, in order."""
+        for trial in self._ended():
+            yield self._values(trial)
+
+    def next(self) -> Values | None:
+        """Return the values of the next trial, or of one that was stopped; None where there are enough."""
+        ended = len(list(self._ended()))
+        if ended >= self._count:
+            return None
+        for trial in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
+            if self._complete(trial):
+                self._number = trial.number
+                return self._values(trial)
+            self._study.tell(trial.number, state=self._states.FAIL)  # stopped while its values were chosen
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=(self._seed + ended) % SEEDS)
+        trial = self._study.ask({axis.key: self._distribution(axis) for axis in self._axes})
+        self._number = trial.number
+        return self._values(trial)
+
+    def tell(self, stages: Sequence[Standing]) -> None:
+        """Keep how the trial stood at the end of its stages."""
+        (frozen,) = (one for one in self._study.get_trials(deepcopy=False) if one.number == self._number)
+        trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
+        scored = [one for one in stages if one.scores]
+        for number, one in enumerate(scored):
+            trial.report(mean_of(one.scores), number)
+        if len(scored) < len(stages):
+            self._study.tell(self._number, state=self._states.FAIL)
+        elif stages[-1].stopped:
+            self._study.tell(self._number, state=self._states.PRUNED)
+        else:
+            self._study.tell(self._number, mean_of(stages[-1].scores))
+
+    @property
+    def _states(self) -> Any:
+        return self._optuna.trial.TrialState
+
+    def _ended(self) -> Iterator[Any]:
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.state.is_finished() and self._complete(trial):
+                yield trial
+
+    def _complete(self, trial: Any) -> bool:
+        return set(trial.params) == {axis.key for axis in self._axes}
+
+    def _distribution(self, axis: Axis) -> Any:
+        if not axis.is_range:
+            return self._optuna.distributions.CategoricalDistribution(axis.values)
+        if axis.whole:
+            return self._optuna.distributions.IntDistribution(int(axis.low), int(axis.high), log=axis.log)
+        return self._optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)
+
+    def _values(self, trial: Any) -> Values:
+        """Return values as --set takes them, numbers with six digits."""
+        return {
+            axis.key: f"{value:.6g}" if isinstance(value := trial.params[axis.key], float) else str(value)
+            for axis in self._axes
+        }
 
 
 def _validation_text(run: ComparedRun) -> str:

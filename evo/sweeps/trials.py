@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from typing import Any
 from evo.comparison.runs import PlannedRun
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, counted, printable
+from evo.errors import ConfigurationError, counted, extra, printable
+from evo.files.hashing import first_hash
+from evo.store.run_directory import file_instead
+from evo.sweeps.race import Journal
 
 NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -31,7 +35,7 @@ REFUSED = {  # keys of options that trials have in common, and why
     "workers": "it changes no result",
 }
 TRAINING = "environment.training"
-MOST_TRIALS = 10_000
+MOST_TRIALS, MOST_SEEDS = 10_000, 100
 SHORTEST, LONGEST = 1, 120  # characters of a trial's name
 RETESTED = "retest"  # the folder of the winner's runs
 
@@ -147,8 +151,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class SweepSettings:
-    """What all trials have in common."""
+class PlannedSweep:
+    """A sweep that can begin: what its trials have in common, and the values that they try."""
 
     file: Path
     sets: tuple[str, ...]
@@ -156,6 +160,50 @@ class SweepSettings:
     seeds: tuple[int, ...]
     retest: int  # fresh seeds of the winner
     directory: Path
+    over: tuple[str, ...] = ()  # the options that vary with their values, as in ga.sigma=0.05,0.1
+    chosen: int | None = None  # trials whose values Optuna chooses; None: all combinations are tried
+
+    @classmethod
+    def of(
+        cls,
+        file: str | Path,
+        over: Sequence[str],
+        *,
+        sets: Sequence[str] = (),
+        flags: Mapping[str, object] | None = None,
+        seeds: int = 3,
+        retest: int = 10,
+        trials: int | None = None,
+        directory: str | Path | None = None,
+    ) -> PlannedSweep:
+        """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
+        if not over:
+            raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
+        file = Path(file)
+        axes_of(over)
+        limits = (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS), ("trials", trials or 1, MOST_TRIALS))
+        for name, number, most in limits:
+            if not 1 <= number <= most:
+                raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
+        if trials is not None:
+            extra("optuna", "--search")
+        texts: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
+        first = Experiment.load(file, *sets, **texts).run.seed
+        if first + seeds + retest > 1 << 64:
+            raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
+        place = Path(directory or Path("runs") / f"sweep-{file.stem}")
+        if name := file_instead(place):
+            raise ConfigurationError(f"--directory: {name} is a file; choose another folder")
+        of_all = {name: value for name, value in texts.items() if name != "seed"}
+        seeded = tuple(range(first, first + seeds))
+        planned = cls(file, tuple(sets), of_all, seeded, retest, place, tuple(over), trials)
+        different(planned.grid)
+        return planned
+
+    @cached_property
+    def grid(self) -> tuple[Trial, ...]:
+        """Every combination of values; empty where Optuna chooses."""
+        return () if self.chosen is not None else tuple(map(self.trial, grid(axes_of(self.over))))
 
     def trial(self, values: Values) -> Trial:
         """Return the trial with these values; ConfigurationError: all mistakes, a line each."""
@@ -177,6 +225,24 @@ class SweepSettings:
         if match := re.fullmatch(rf"({re.escape(printable(str(self.file)))}:\d+): (.*)", line):
             return f"{trial}: {match[2]} ({match[1]})"
         return f"{trial}: {line}"
+
+    def summary(self) -> str:
+        """Return what will be trained, in a line."""
+        trials = counted(len(self.grid) if self.chosen is None else self.chosen, "trial")
+        seeds, budget = counted(len(self.seeds), "seed"), budget_of(self.trial({}).experiment)
+        return f"{trials} with {seeds} each, {budget} a run; runs in {self.directory}"
+
+    def journal(self) -> Journal:
+        """Return the journal of the sweep; ConfigurationError where its directory has another one."""
+        base = self.trial({}).experiment
+        settings: dict[str, Any] = {
+            "experiment": first_hash({**base.identity(), "seed": 0}),
+            "budget": budget_of(base),
+            "seeds": list(self.seeds),
+            "search": "grid" if self.chosen is None else "optuna",
+            "over": sorted(self.over),
+        }
+        return Journal(self.directory, settings)
 
     def planned(self, trial: Trial, share: float) -> list[PlannedRun]:
         """Return the runs of a trial up to a share of the budget."""

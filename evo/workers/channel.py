@@ -164,6 +164,7 @@ class GivesUp:
 
     ticket: int  # -1: while the player was being made
     why: str
+    who: str = ""  # the worker, its process and node, on a cluster
 
 
 @dataclass(frozen=True)

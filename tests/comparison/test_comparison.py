@@ -21,7 +21,7 @@ import pytest
 import evo
 from evo import statistics
 from evo.cli.commands import compare
-from evo.comparison import curves, figures, formats, tables, training
+from evo.comparison import curves, formats, tables, training
 from evo.comparison.curves import points_of, score_between
 from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
@@ -819,12 +819,12 @@ def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(f
 def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     report = report_of(training.train(ComparisonFile.read(folder / "both.toml").runs, in_this_process))
-    written = figures.write_figures(report, folder / "figures")
+    written = formats.write_figures(report, folder / "figures")
     amounts = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
     names = [*(f"score-{name}" for name in amounts), "profiles"]
     assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     before = [path.read_bytes() for path in written]
-    assert [path.read_bytes() for path in figures.write_figures(report, folder / "figures")] == before
+    assert [path.read_bytes() for path in formats.write_figures(report, folder / "figures")] == before
     assert b"one-ga (2)" in before[1] or b"<svg" in before[1]
     hostile = report_of(made("$\\frac{1 _\x1b[2J", [1.0, 2.0]))  # no formula, and no text without a picture
-    assert len(figures.write_figures(hostile, folder / "figures")) == 2
+    assert len(formats.write_figures(hostile, folder / "figures")) == 2

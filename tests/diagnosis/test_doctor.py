@@ -15,8 +15,8 @@ from gymnasium.wrappers import RescaleAction
 
 from benchmarks.doctor import CASES, trained
 from evo.config.experiment import Experiment
-from evo.diagnosis.evolution import takeover
 from evo.diagnosis.examination import diagnosis, still_rising
+from evo.diagnosis.learning import takeover
 from evo.diagnosis.signs import Finding, Signs
 from evo.report.tables import times
 from evo.report.verdict import trend

@@ -17,8 +17,7 @@ from evo.errors import ConfigurationError
 from evo.kernels import lanes
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.pages.champion import page
-from evo.pages.playable import checksum, playable, refuse_inference
+from evo.pages.champion import checksum, page, playable, refuse_inference
 from evo.randomness import streams
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.store.run import Run

@@ -26,22 +26,21 @@ from evo.files.lines import with_checksum
 from evo.store.champion import Score
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing
-from evo.sweeps.search import Study
-from evo.sweeps.sweeping import PlannedSweep, Race, winner
-from evo.sweeps.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
+from evo.sweeps.sweeping import Race, Study, winner
+from evo.sweeps.trials import Axis, PlannedSweep, Values, axes_of, axis_of, different, grid, limited, name_of
 from tests.helpers.calling import ROOT, SMALL, called
 
 TINY = SMALL.replace("episodes = 70", "episodes = 4")
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepSettings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedSweep:
     (tmp_path / "tiny.toml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
-    return SweepSettings(Path("tiny.toml"), (), {}, (1, 2, 3), 2, Path("runs/sweep-tiny"))
+    return PlannedSweep(Path("tiny.toml"), (), {}, (1, 2, 3), 2, Path("runs/sweep-tiny"))
 
 
-def trial_of(settings: SweepSettings, *texts: str) -> list[Any]:
+def trial_of(settings: PlannedSweep, *texts: str) -> list[Any]:
     return [settings.trial(values) for values in grid(axes_of(texts))]
 
 
@@ -106,7 +105,7 @@ def test_what_cannot_be_varied_is_refused_in_one_line(text: str, said: str) -> N
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_trial_is_named_by_what_was_changed(settings: SweepSettings) -> None:
+def test_a_trial_is_named_by_what_was_changed(settings: PlannedSweep) -> None:
     first, *_, last = trial_of(settings, "ga.sigma=0.1,0.2", "ga.parents=4,8")
     assert (first.name, last.name) == ("ga.sigma=0.1,ga.parents=4", "ga.sigma=0.2,ga.parents=8")
     assert settings.planned(first, 1.0)[2].directory == Path("runs/sweep-tiny/ga.sigma=0.1,ga.parents=4-seed3")
@@ -120,7 +119,7 @@ def test_a_trial_is_named_by_what_was_changed(settings: SweepSettings) -> None:
         different(trial_of(settings, "ppo.clip_range=0.1,0.2"))
 
 
-def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings: SweepSettings) -> None:
+def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings: PlannedSweep) -> None:
     (trial,) = trial_of(settings, "ga.sigma=0.1")
     experiment = limited(trial.experiment, 0.5)
     assert experiment.generations == 2
@@ -151,7 +150,7 @@ def test_a_third_of_the_trials_goes_on_but_never_fewer_than_three() -> None:
     assert [one.name for one in standings if one.stopped] == ["3", "4", "5", "6", "7", "8"]  # whose means are lower
 
 
-def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: SweepSettings) -> None:
+def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: PlannedSweep) -> None:
     values = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]
     scores = dict(zip(values, [6.0, 5.0, 4.0, 3.0, 7.0, 4.5], strict=True))
     trainer = Trainer({f"ga.sigma={one}": score for one, score in scores.items()})
@@ -179,7 +178,7 @@ def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: SweepSe
 
 
 def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_trial_had(
-    settings: SweepSettings,
+    settings: PlannedSweep,
 ) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2,0.5")
     scores = {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0, "ga.sigma=0.5": 1.0}
@@ -199,7 +198,7 @@ def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_tri
     assert found.retest.runs[0].run_dir == "runs/sweep-tiny/retest/ga.sigma=0.2-seed4"
 
 
-def test_what_was_decided_is_not_decided_again(settings: SweepSettings) -> None:
+def test_what_was_decided_is_not_decided_again(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     trainer = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
     first = Race(settings, Journal(settings.directory, {"seeds": [1, 2, 3]}), trainer).side_by_side(trials)
@@ -232,7 +231,7 @@ CHANGES: list[tuple[str, Any]] = [
     ],
 )
 def test_a_journal_that_was_changed_is_refused_and_decides_nothing(
-    settings: SweepSettings, key: str, value: object, sealed: bool
+    settings: PlannedSweep, key: str, value: object, sealed: bool
 ) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     trainer, chosen = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0}), {"seeds": [1, 2, 3]}
@@ -254,7 +253,7 @@ def test_why_a_trial_failed_is_kept_as_text_that_can_be_shown() -> None:
     assert one.stopped == r"failed: \x1b[2J\nall good"
 
 
-def test_a_trial_that_fails_is_out_and_is_named(settings: SweepSettings) -> None:
+def test_a_trial_that_fails_is_out_and_is_named(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     good = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
 
@@ -295,7 +294,7 @@ in_this_process = partial(train, begin=trained)
 
 
 @pytest.mark.long
-def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: SweepSettings) -> None:
+def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.5")
     runs = Race(settings, Journal(settings.directory, {}), in_this_process).side_by_side(trials)
     best = winner(runs)
@@ -308,7 +307,7 @@ def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: SweepS
 
 
 @pytest.mark.long
-def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: SweepSettings) -> None:
+def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.5")
     whole = Race(settings, Journal(Path("whole"), {}), in_this_process).side_by_side(trials)
     for run in (run for trial in trials for run in settings.planned(trial, 1.0)):
@@ -384,7 +383,7 @@ def test_a_trial_that_contradicts_the_file_is_named(tmp_path: Path) -> None:
     assert err == "--over ga.sigma=0.1 --over ga.parents=1: --set ga.elites: 3 of 1 parents\n"
 
 
-def test_what_the_library_cannot_sweep_is_refused(settings: SweepSettings) -> None:
+def test_what_the_library_cannot_sweep_is_refused(settings: PlannedSweep) -> None:
     for over, options, said in (
         ((), {}, "name an option with its values"),
         (("ga.sigma=0.1",), {"seeds": 0}, "--seeds: must be a whole number from 1 to 100, not 0"),

@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> tuple[int, object]:
     """Train what is left to train, and print the tables; return 5 where no run has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
-    from evo.comparison import figures
+    from evo.comparison import formats
     from evo.comparison.file import ComparisonFile
     from evo.comparison.runs import runs_in
     from evo.comparison.tables import comparison_of
@@ -42,7 +42,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     path = comparison_file_among(paths := [Path(word) for word in arguments.what])
     output, page = _destinations(arguments, path)
     if arguments.figures is not None:
-        figures.library()  # before anything is trained
+        formats.library()  # before anything is trained
     if path is None:
         for flag in ("workers", "backend", "dry_run"):
             if getattr(arguments, flag):
@@ -85,7 +85,7 @@ def _reported(
     """Print the tables, and write what is asked for, and the page at its usual place."""
     from dataclasses import asdict
 
-    from evo.comparison import figures, formats
+    from evo.comparison import formats
     from evo.files.durable import replace_file, resources
 
     text = formats.FORMATS[arguments.format](comparison)
@@ -94,7 +94,7 @@ def _reported(
         with resources("write", output):
             replace_file(output, text.encode())
     if arguments.figures is not None:
-        written = figures.write_figures(comparison, Path(arguments.figures))
+        written = formats.write_figures(comparison, Path(arguments.figures))
         notice(f"{counted(len(written), 'file')} in {arguments.figures}")
     _write_page(comparison, page, usual if comparison.scored else None)
     status, error = ("done", None) if comparison.scored else ("failed", "no run has a score")

@@ -38,8 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int | tuple[int, object]:
     """Race the trials, and retest the winner; return 5 where no retest has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
-    from evo.sweeps.sweeping import MOST_SEEDS, PlannedSweep, swept
-    from evo.sweeps.trials import MOST_TRIALS
+    from evo.sweeps.sweeping import swept
+    from evo.sweeps.trials import MOST_SEEDS, MOST_TRIALS, PlannedSweep
 
     trials = whole("--trials", arguments.trials, 1, MOST_TRIALS)
     if (arguments.search == "optuna") != (trials is not None):

@@ -18,9 +18,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError, HeadLostError
-from evo.evaluators.ray.cluster import installed
-from evo.evaluators.ray.driver import DriverSpec
-from evo.evaluators.ray.scratch import Scratch
+from evo.evaluators.ray.cluster import Scratch, installed
+from evo.evaluators.ray.tasks import DriverSpec
 from evo.plugins import registry
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
@@ -30,7 +29,7 @@ from evo.workers.hardware import cores
 from evo.workers.options import LearnerDevices, WorkersOptions, describe_learner
 from evo.workers.placement import memory_variables
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.tasks import serve; serve(int(sys.argv[1]))"
 CLOSE_TIMEOUT = 2.0  # seconds for leaving a cluster that was joined
 Amount = Annotated[float, Field(gt=0, le=1e15)]
 ADDRESS = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +29,8 @@ OURS = {
     # Ray's default on other systems than Linux: everything listens on the loopback address alone.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
+PREFIX = "evo-ray-"  # of directories of clusters
+LONGEST = 24  # characters of the directory around one: paths of sockets in it may have 107
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 EXCLUDED = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
 CLIENT_TRIES = 3  # for the server of ray:// to start a process
@@ -130,6 +135,45 @@ class RayCluster:
         """Leave; a cluster of its own ends with all its processes."""
         with _quietly(self.ray):
             self.ray.shutdown()
+
+
+class Scratch:
+    """A cluster's directory of mode 700, locked while this process lives; those of killed processes are removed.
+
+    Ray gives its own directory, `inner`, to everybody (mode 777), and writes pickles there.
+    """
+
+    def __init__(self) -> None:
+        around = Path(tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST else "/tmp")
+        for path in around.glob(f"{PREFIX}*"):
+            _remove_abandoned(path)
+        while True:
+            self._path = tempfile.mkdtemp(prefix=PREFIX, dir=around)
+            self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if os.path.exists(self._path):
+                break
+            os.close(self._lock)  # another process has removed it before it was locked
+        self.inner = os.path.join(self._path, "r")
+
+    def close(self) -> None:
+        """Remove the directory."""
+        if self._lock >= 0:
+            shutil.rmtree(self._path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove a directory of this user that no process has locked."""
+    with suppress(OSError):
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(lock).st_uid == os.getuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def reach(address: str) -> None:

@@ -1,33 +1,42 @@
-"""Send tasks to a Ray cluster and collect the results, whatever happens to workers and nodes."""
+"""Send tasks to a Ray cluster and collect the results, whatever happens to workers and nodes.
+
+This is done by Ray's driver, a process of its own: Ray ends it without a message where the head is lost, and the run
+lives on.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import os
+import signal
+import socket
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError, first_line
-from evo.evaluators.ray.cluster import RayCluster, capacity, lacking
-from evo.evaluators.ray.worker import Lost, RayAnswer, RayGivesUp, play
+from evo.errors import ConfigurationError, DeviceMemoryError, first_line
+from evo.evaluators.ray.cluster import RayCluster, capacity
+from evo.evaluators.ray.worker import Lost, RayAnswer, play
 from evo.plugins.code import code_of
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec, worst
-from evo.workers.channel import Failed, Packed
+from evo.workers.channel import Channel, Failed, GivesUp, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.pool import FIRST_DEADLINE, GROWTH
 from evo.workers.round import Deadlines, Round, agreed, size
+from evo.workers.worker import leave_with_master
 
 KEPT = 2  # published matrices in the object store
 CHECK = 1.0  # seconds between checks of the cluster while nothing arrives
@@ -92,7 +101,7 @@ class Ray:
                     in_flight[self._send(ticket, now)] = ticket
                 for reference in self._answered(in_flight, now):
                     answer, ticket = self._answer(reference), in_flight.pop(reference)
-                    if isinstance(answer, RayGivesUp):
+                    if isinstance(answer, GivesUp):
                         self._give_up(answer, in_flight)
                         now.waiting.appendleft(ticket)
                     else:
@@ -132,19 +141,19 @@ class Ray:
             if here:
                 return list(here)
             if time.monotonic() - checked > NO_NODE:
-                self._check_resources()
+                self._cluster.refuse(self._request)
                 checked = time.monotonic()
-            if (silent := time.monotonic() - since) > START_DEADLINE and silent > self._silence(in_flight, now):
+            silent, longest = (
+                time.monotonic() - since,
+                max(self._deadlines.of(size(now.task(ticket))) for ticket in in_flight.values()),
+            )
+            # After so long without an answer, a worker must have been stopped before it had a guard.
+            if silent > (START_DEADLINE + longest) * GROWTH**self._silences:
                 self._silences += 1
                 text = f"no result came from Ray for {silent:.0f} seconds, so {len(in_flight)} tasks are sent again"
                 self._notices.append(text)
                 self._cancel(in_flight)
                 since = time.monotonic()
-
-    def _silence(self, in_flight: Mapping[Any, int], now: Round) -> float:
-        """Return after how many seconds without an answer a worker must have been stopped before it had a guard."""
-        longest = max(self._deadlines.of(size(now.task(ticket))) for ticket in in_flight.values())
-        return (START_DEADLINE + longest) * GROWTH**self._silences
 
     def _cancel(self, in_flight: Mapping[Any, int]) -> None:
         """Cancel the tasks that are played or queued, so that they are sent again."""
@@ -154,15 +163,11 @@ class Ray:
         except (ConnectionError, RuntimeError) as error:
             raise self._cluster.lost(error) from error
 
-    def _check_resources(self) -> None:
-        if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
-            raise ResourceError(f"workers.resources: {missing}")
-
-    def _answer(self, reference: Any) -> RayAnswer | Lost | RayGivesUp | Failed | Repeat:
+    def _answer(self, reference: Any) -> RayAnswer | Lost | GivesUp | Failed | Repeat:
         """Return the answer to a task."""
         errors = self._cluster.ray.exceptions
         try:
-            answer: RayAnswer | Lost | RayGivesUp | Failed = self._cluster.ray.get(reference)
+            answer: RayAnswer | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
             return answer
         except errors.RayTaskError as error:  # it never reached `play`
             raise ConfigurationError(
@@ -194,11 +199,11 @@ class Ray:
             self._deadlines.note(answer.seconds, size(now.task(ticket)))
             now.answer(ticket, answer.result, answer.worker, answer.seconds, answer.cpu_seconds)
 
-    def _give_up(self, answer: RayGivesUp, in_flight: Mapping[Any, int]) -> None:
+    def _give_up(self, answer: GivesUp, in_flight: Mapping[Any, int]) -> None:
         """Play one task fewer at a time, since Ray chooses the device of a task."""
-        if answer.worker in self._spent:
+        if answer.who in self._spent:
             return
-        self._spent.add(answer.worker)
+        self._spent.add(answer.who)
         at_a_time = min(self._most, sum(capacity(node["Resources"], self._request) for node in self._cluster.nodes))
         who = f"{answer.who} gives up: {answer.why}"
         if at_a_time <= 1:
@@ -238,3 +243,60 @@ def array_bytes(record: Any) -> int:
     if isinstance(record, tuple):
         return sum(map(array_bytes, record))
     return sum(array_bytes(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
+
+
+@dataclass(frozen=True)
+class DriverSpec:
+    """What the process needs to join a cluster."""
+
+    run: RunSpec
+    address: str
+    request: Mapping[str, float]  # of resources, by one task
+    most: float  # tasks in flight
+    cpus: int  # of a cluster of its own
+    environment: Mapping[str, str]  # of workers
+    scratch: str  # a directory for a cluster of its own; the master removes it
+
+
+def serve(descriptor: int) -> NoReturn:
+    """Answer the master on the socket with this file descriptor, until it is closed or the master dies."""
+    channel = Channel(socket.socket(fileno=descriptor))
+    os.set_inheritable(descriptor, False)
+    threading.Thread(target=leave_with_master, args=(descriptor, _leave), daemon=True).start()
+    ray: Ray | None = None
+    try:
+        spec: DriverSpec = channel.receive()
+        while True:
+            try:
+                if ray is None:
+                    ray = join(spec)
+                    channel.send(None)
+                tasks = channel.receive()
+                if tasks is None:
+                    break
+                channel.send(ray.map(tasks))
+            except Exception as error:
+                channel.send(Failed.of(error))
+                if ray is None:
+                    break
+        if ray is not None:
+            ray.close()
+    finally:
+        _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process, with a cluster of its own, which is in its group; workers end with their node."""
+    os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def join(spec: DriverSpec) -> Ray:
+    """Join the cluster and return its evaluator; ResourceError where it lacks resources."""
+    cluster = RayCluster(spec.address, spec.cpus, spec.environment, spec.scratch)
+    try:
+        cluster.refuse(spec.request)
+        return Ray(spec.run, cluster, spec.request, spec.most)
+    except BaseException:
+        cluster.close()
+        raise

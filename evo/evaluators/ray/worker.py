@@ -21,7 +21,7 @@ from evo.evaluators.ray.guard import Guard
 from evo.plugins.code import other_code
 from evo.records import Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
-from evo.workers.channel import OUT_OF_MEMORY, Failed, Packed
+from evo.workers.channel import OUT_OF_MEMORY, Failed, GivesUp, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
@@ -51,15 +51,6 @@ class Lost:
     attempts: int
 
 
-@dataclass(frozen=True)
-class RayGivesUp:
-    """A worker's device has too little memory for the task, though another's may have enough."""
-
-    why: str
-    worker: str
-    who: str  # the worker, its process and node
-
-
 class TaskMatrix:
     """The published matrix that came with the present task."""
 
@@ -85,13 +76,14 @@ def play(
     parents: NDArray[np.float32],
     task: Task,
     deadline: float,
-) -> RayAnswer | Lost | RayGivesUp | Failed:
+) -> RayAnswer | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `deadline` seconds.
 
     `packed` is a `RunSpec` and `key` its SHA-256. `code` is the master's `code_of`: a worker with other code plays
     nothing. One whose device is too small ends, for it could not free that device's memory otherwise.
     """
-    attempt = _attempt()
+    driver: Any = imported()._private.worker.global_worker
+    attempt = int(driver.core_worker.get_current_task_attempt_number())  # earlier ones at this task
     if attempt >= ATTEMPTS:
         return Lost(attempt)
     try:
@@ -113,7 +105,7 @@ def play(
     except DeviceMemoryError as error:
         _given_up.append(str(error))
         threading.Timer(SENDING, os._exit, [0]).start()
-        return RayGivesUp(str(error), _worker(), _who())
+        return GivesUp(-1, str(error), _who())
     except BaseException as error:
         return Failed.of(error)
 
@@ -128,12 +120,6 @@ def _player(key: str, packed: Packed) -> tuple[Player, TaskMatrix]:
         with _guard.watching(START_DEADLINE):
             _players[key] = make_player(spec, matrix), matrix
     return _players[key]
-
-
-def _attempt() -> int:
-    """Return the number of earlier attempts at this task."""
-    worker: Any = imported()._private.worker.global_worker
-    return int(worker.core_worker.get_current_task_attempt_number())
 
 
 def _worker() -> str:

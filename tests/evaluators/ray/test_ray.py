@@ -21,9 +21,8 @@ from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, HeadLostError, first_line
 from evo.evaluators import ray
 from evo.evaluators.ray import Options
-from evo.evaluators.ray.cluster import EVERYWHERE, capacity, lacking, runtime_env
+from evo.evaluators.ray.cluster import EVERYWHERE, Scratch, capacity, lacking, runtime_env
 from evo.evaluators.ray.cluster import OURS as RAYS_OWN
-from evo.evaluators.ray.scratch import Scratch
 from evo.evaluators.ray.tasks import array_bytes, matrix_of
 from evo.evaluators.ray.worker import TaskMatrix
 from evo.files.layout import CONFIG
@@ -282,7 +281,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 ABANDONED = """
 import os, signal
-from evo.evaluators.ray.scratch import Scratch
+from evo.evaluators.ray.cluster import Scratch
 scratch = Scratch()
 os.mkdir(scratch.inner)
 os.chmod(scratch.inner, 0o777)  # as Ray does
