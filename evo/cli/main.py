@@ -97,9 +97,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         raise_stopped()
         _refuse_control_characters(words)
         arguments = parser.parse_args(words)
-        _refuse_little_memory()
-        _refuse_numba_settings()
-        _refuse_deleted_directory()
+        _refuse_surroundings()
         refuse_others(opened(name, arguments))
         try:
             named = getattr(arguments, "experiment", None) or getattr(arguments, "what", [None])[0]
@@ -114,7 +112,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         ignore()
         code = stop.exit_code if isinstance(stop, Stopped) else 130
         summary.status = "interrupted"
-        _say(_farewell(summary))
+        _say("interrupted" if summary.run_dir is None else f"interrupted; {_saved(summary)}")
     except Exception as problem:
         known = _known(problem)
         if known is None:
@@ -148,28 +146,23 @@ def _refuse_control_characters(words: Sequence[str]) -> None:
             raise ConfigurationError(f"'{printable(word)}': no name or value holds line ends or control characters")
 
 
-def _refuse_little_memory() -> None:
-    """Raise a ResourceError where not even the libraries fit; OpenBLAS would end the process while it is imported."""
+def _refuse_surroundings() -> None:
+    """Raise an error where not even the libraries fit into memory, Numba may not compile, or the directory is gone.
+
+    OpenBLAS would end the process while it is imported, and Numba would fail then.
+    """
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY * 10**6:
         raise ResourceError(
             f"the address space of this process is limited to {limit // 10**6} MB, and the libraries need "
             f"{LEAST_MEMORY} MB; raise the limit with: ulimit -v unlimited"
         )
-
-
-def _refuse_numba_settings() -> None:
-    """Raise a ConfigurationError where the environment keeps Numba from compiling, or from being imported."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):
         raise ConfigurationError("NUMBA_DISABLE_JIT is set, and games and networks are only played compiled; unset it")
     threads = os.environ.get("NUMBA_NUM_THREADS", "")
     with suppress(ValueError):
         if int(threads) < 1:
             raise ConfigurationError(f"NUMBA_NUM_THREADS is {printable(threads)}; set it to 1 or more, or unset it")
-
-
-def _refuse_deleted_directory() -> None:
-    """Raise a ConfigurationError where this process stands in a directory that is gone."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -194,12 +187,6 @@ def _known(problem: BaseException) -> EvoError | None:
             "(. .venv/bin/activate), or install what requirements.lock lists"
         )
     return mistakes.raised(problem)
-
-
-def _farewell(summary: Summary) -> str:
-    if summary.run_dir is None:
-        return "interrupted"
-    return f"interrupted; {_saved(summary)}"
 
 
 def _saved(summary: Summary) -> str:

@@ -52,8 +52,10 @@ def train_to_the_end(
             logged.mkdir(parents=True, exist_ok=True)
     display = display_for(arguments.quiet, arguments.verbose)
     display.say(headline(experiment))
+    from evo.config.environments import environment_of
     from evo.process import ignored
     from evo.run import generations
+    from evo.training import testing
     from evo.training.beginning import handed_over
     from evo.training.session import Session, known_champion
 
@@ -109,7 +111,11 @@ def train_to_the_end(
                 summary.generations, summary.state_hash = store.next_generation, store.state_hash
                 summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
     summary.status = "done"
-    baselines = _baselines(experiment, summary)
+    test = None if summary.champion is None else summary.champion.test
+    baselines: Mapping[str, Baseline] = {}  # what players that need no learning score on the same test episodes
+    if test is not None:
+        there = environment_of(experiment.environment)
+        baselines = testing.baselines(there, test.episodes, test.block, testing.BASELINE_SECONDS)
     page, sick = "", False
     if reported is not None:
         from evo.report.page import write_at_end
@@ -151,17 +157,6 @@ def _logged(events: Events, row: Row) -> Events | None:
         notice(f"--tensorboard: no more events are written: {error.strerror or error}")
         return None
     return events
-
-
-def _baselines(experiment: Experiment, summary: Summary) -> Mapping[str, Baseline]:
-    """Return what players that need no learning score on the champion's test episodes, if it has played any."""
-    from evo.config.environments import environment_of
-    from evo.training.testing import BASELINE_SECONDS, baselines
-
-    if summary.champion is None or summary.champion.test is None:
-        return {}
-    score = summary.champion.test
-    return baselines(environment_of(experiment.environment), score.episodes, score.block, BASELINE_SECONDS)
 
 
 def _notices(experiment: Experiment, store: Store) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from evo.errors import ConfigurationError, counted, did_you_mean
 from evo.mistakes import Mistake, shown, validate
 from evo.options import Section
 from evo.statistics import LEAST_SEEDS, LEVEL, least_p_value
-from evo.store.run_directory import file_instead
+from evo.store.run_directory import file_instead, plain
 
 SECTION = "comparison"
 SET_BY = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
@@ -120,7 +119,7 @@ class ComparisonFile:
         section, mistakes = _section(file.tables)
         if section is None or mistakes:
             raise ConfigurationError("\n".join(file.lines_of(mistakes)))
-        directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
+        directory = Path(section.directory) if section.directory else Path("runs") / plain(path.stem)
         if wrong := _misplaced(section.directory):
             mistakes.append(Mistake((SECTION, "directory"), wrong))
         elif name := file_instead(directory):
@@ -201,8 +200,8 @@ def _methods(
     lines: list[str] = []
     files = [path.parent / trained.file for trained in section.experiments]
     for number, (file, trained) in enumerate(zip(files, section.experiments, strict=True)):
-        if _plain(file.stem) in [_plain(other.stem) for other in files[:number]]:
-            text = f"another experiment is named {_plain(file.stem)} too; rename the file, or a copy of it"
+        if plain(file.stem) in [plain(other.stem) for other in files[:number]]:
+            text = f"another experiment is named {plain(file.stem)} too; rename the file, or a copy of it"
             mistakes.append(Mistake((SECTION, "experiments", number), text))
             continue
         for algorithm in (*(trained.algorithms or section.algorithms),) or (None,):
@@ -215,7 +214,7 @@ def _methods(
                     else:
                         lines.append(line)
             else:
-                methods[f"{_plain(file.stem)}-{experiment.algorithm}"] = experiment
+                methods[f"{plain(file.stem)}-{experiment.algorithm}"] = experiment
     return methods, lines
 
 
@@ -251,8 +250,3 @@ def _twice(values: Sequence[object]) -> str:
     """Return that a value is named twice, if one is."""
     twice = [value for place, value in enumerate(values) if value in values[:place]]
     return f"{shown(twice[0])} is named twice" if twice else ""
-
-
-def _plain(stem: str) -> str:
-    """Return a file's name as a part of a directory's name."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", stem).strip("-.")[:80] or "run"

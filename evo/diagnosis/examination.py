@@ -182,7 +182,7 @@ def optimism(signs: Signs) -> Checked | None:
     more = f"--set validation.episodes={4 * signs.run.config.validation.episodes}"
     gaps = [
         ("training", training, "Finalists return {} less in validation than in training",
-         signs.more_episodes(2 * signs.episodes)),
+         signs.set("episodes", 2 * signs.episodes)),
         ("validation", test, "The champion returns {} less on test episodes", more),
     ]  # fmt: skip
     gaps = [gap for gap in gaps if math.isfinite(gap[1])]
@@ -228,7 +228,7 @@ def lanes(signs: Signs) -> Checked | None:
     used, envs = signs.late("lane_utilisation"), signs.option("envs")
     if math.isnan(used):
         return None
-    label, change = f"lanes used {percent(used)}", signs.more_episodes(max(LANES, 2 * signs.episodes))
+    label, change = f"lanes used {percent(used)}", signs.set("episodes", max(LANES, 2 * signs.episodes))
     if envs is not None:
         per_task = int(signs.option("envs_per_task") or LANES)
         change = signs.set("envs_per_task", LANES * max(1, -(-per_task // LANES)))
@@ -266,7 +266,7 @@ def master(signs: Signs, seconds: float) -> Checked:
     """Look for a run that waits for its master, which ranks, rebuilds and commits while workers are idle."""
     own, commits = signs.total("seconds_master"), signs.total("seconds_committing")
     share, horizon = (own + commits) / (seconds + commits), signs.option("horizon")
-    label, change = f"master's share of the time {percent(share)}", signs.more_episodes(2 * signs.episodes)
+    label, change = f"master's share of the time {percent(share)}", signs.set("episodes", 2 * signs.episodes)
     if horizon is not None and signs.option("population") is None:
         change = signs.set("horizon", 2 * int(horizon))
     return checked(

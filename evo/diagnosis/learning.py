@@ -144,7 +144,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
         "noisy_selection",
         "Selection is mostly luck: candidates play too few episodes.",
         f"{evidence}{f'; finalists return {figure(gap)} less in validation than in training' if gap > 0 else ''}.",
-        f"Play more: {signs.more_episodes(more)}.",
+        f"Play more: {signs.set('episodes', more)}.",
         not signal >= (ENOUGH_SIGNAL if episodes < FEW_EPISODES else LEAST_SIGNAL),
     )
 

@@ -76,10 +76,6 @@ class Signs:
             return self.options.episodes_per_candidate()
         return int(self.option("episodes") or 1)
 
-    def more_episodes(self, count: int) -> str:
-        """Return the words on the command line with which every candidate plays `count` episodes."""
-        return self.set("episodes", count)
-
     @property
     def solved(self) -> bool:
         """Return whether the champion's score is close to the highest possible one."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import WorkerSpec
@@ -17,15 +18,9 @@ from evo.workers.round import ATTEMPTS
 class Options(LocalOptions):
     """[workers] of the processes backend."""
 
-    start: str = Field("forkserver", description='how workers start: "forkserver", or "spawn" (slower)')
-
-    @model_validator(mode="after")
-    def _start_is_known(self) -> Options:
-        if self.start == "fork":
-            raise ValueError('start: "fork" hangs workers where TensorFlow has run before; use "forkserver" or "spawn"')
-        if self.start not in ("forkserver", "spawn"):
-            raise ValueError(f'start: must be "forkserver" or "spawn", not "{self.start}"')
-        return self
+    start: Literal["forkserver", "spawn"] = Field(
+        "forkserver", description="how workers start; spawn = a fresh interpreter each, which is slower"
+    )
 
 
 def one_worker(workers: WorkersOptions) -> Options:

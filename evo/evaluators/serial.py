@@ -15,7 +15,6 @@ from evo.errors import DeviceError
 from evo.process import Stopped
 from evo.records import Effort, Played, Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
-from evo.workers import placement
 from evo.workers.channel import Failed
 from evo.workers.options import LearnerDevices, describe_learner
 from evo.workers.placement import LocalOptions, Slots
@@ -27,14 +26,14 @@ class Options(LocalOptions):
     def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
         """Return the environment variables of the master; DeviceError where a device is missing."""
         first = self.model_copy(update={"count": "auto" if self.gpus else 1})
-        return placement.slots(first, inference, learner)[:1]
+        return LocalOptions.slots(first, inference, learner)[:1]
 
     def plan(self, inference: str, learner: LearnerDevices | None = None, other_machine: bool = False) -> str:
         """Return in one line where the master and the learner compute, as `WorkersOptions.plan`."""
         lines = f"no worker: the master plays{describe_learner(learner)}"
         try:
             self.slots(inference)
-            placement.slots(LocalOptions(count=1), "lanes", learner)  # the learner, in the same process
+            LocalOptions(count=1).slots("lanes", learner)  # the learner, in the same process
         except DeviceError as absent:
             if not other_machine:
                 raise

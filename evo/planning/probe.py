@@ -178,13 +178,9 @@ def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
     Where kernels had to be compiled, which is done once on a machine, it is probed again without that.
     """
     found = _probed(experiment, seconds)
-    return _probed(experiment, seconds) if _has_compiled(found, seconds) else found
-
-
-def _has_compiled(found: Probe, seconds: float) -> bool:
-    """Return whether the first generation took far longer than the others, and more than its part of a probe."""
     first, *others = (one.wall for one in found.generations)
-    return bool(others) and first > max(seconds / SHARE, COMPILING * max(others))
+    compiled = others and first > max(seconds / SHARE, COMPILING * max(others))
+    return _probed(experiment, seconds) if compiled else found
 
 
 def _probed(experiment: Experiment, seconds: float) -> Probe:
@@ -247,7 +243,7 @@ def main(directory: str, words: Sequence[str]) -> None:
         session.update_champion(test=True)
         rounds = sampled.take()
         store.flush()
-        test, growth = rounds[-1] if rounds else None, session.algorithm.growth()
+        test, growth = rounds[-1] if rounds else None, session.algorithm.algorithm.growth()
         found = Probe(start, tuple(rows), test, growth, cores(), **_files(store.directory, len(rows)))
         print(MEASURED.dump_json(found).decode(), flush=True)
 

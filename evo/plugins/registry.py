@@ -210,7 +210,9 @@ def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
             dotted = ".".join(part for part in Path(name).parts if part not in ("/", "..", "."))
             what = f"give the module as Python names it, {dotted}"
         elif getattr(error, "name", "") == name:
-            what = f"{error}{_found_in(name, experiment) or did_you_mean(name, _modules_here())}"
+            here = sorted(path.stem for path in Path().glob("*.py") if path.stem.isidentifier())
+            here = [one for one in here if not one.startswith("test_")]
+            what = f"{error}{_found_in(name, experiment) or did_you_mean(name, here)}"
         else:
             what = _place(error, name) + (str(error) if isinstance(error, ImportError) else _declared_wrongly(error))
         raise ConfigurationError(f"--plugin {name}: {what}") from error
@@ -268,11 +270,6 @@ def _found_in(module_name: str, experiment: str | Path | None) -> str:
                 return f"; {file} cannot be named from here: type the command in {file.parent}"
             return f" - did you mean --plugin {meant}?"
     return ""
-
-
-def _modules_here() -> list[str]:
-    """Return the names of the modules in the current directory, without their tests."""
-    return sorted(path.stem for path in Path().glob("*.py") if path.stem.isidentifier() and path.stem[:5] != "test_")
 
 
 def _untyped(error: BaseException) -> str:

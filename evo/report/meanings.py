@@ -90,10 +90,8 @@ METRICS = {
     "bytes_sent": "bytes of tasks sent to workers",
     "bytes_received": "bytes of results received from workers",
 }
-TIMES = (
-    "acting: workers play. learning: gradient updates. master: the main process creates, ranks and rebuilds "
-    "candidates. moving: weights and transitions are copied. idle: the main process waits for workers without a task."
-)
+PARTS = ("acting", "learning", "master", "moving", "idle")
+TIMES = " ".join(f"{name}: {METRICS[f'seconds_{name}']}." for name in PARTS)
 SIGNS = {
     "diversity": METRICS["diversity"],
     "new survivors": METRICS["turnover"],

@@ -134,7 +134,7 @@ class Page:
 
     def _tree(self, run: Run) -> Markup:
         """Return the champion in words, where it is a decision tree."""
-        from evo.exports.decision_tree import python_of
+        from evo.exports.networks import python_of
 
         if run.champion_file is None or run.config.network().called != "decision tree":
             return Markup("")

@@ -167,7 +167,9 @@ def provenance(run: Run) -> Markup:
     text = quiet(
         f"{about} These lines train the same again, to the same state hash{where}. ", verify, " checks this run."
     )
-    again = Markup(html.escape(printable_lines(training_again(run.config))))
+    train = command("evo.run", "again.toml", "--run-dir", "again")
+    typed = f"cat > again.toml <<'{END}'\n{experiment_text(run.config)}{END}\n{train}"
+    again = Markup(html.escape(printable_lines(typed)))
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])
 
 
@@ -189,13 +191,7 @@ def _sections(experiment: Experiment) -> dict[str, Section]:
 
 
 def _changed(section: Section) -> dict[str, Any]:
-    """Return the options of a section that are not the default."""
-    fields, values = type(section).model_fields, section.model_dump(exclude_none=True)
-    return {
-        key: value
-        for key, value in values.items()
-        if fields[key].is_required() or value != _dumped(fields[key].get_default(call_default_factory=True))
-    }
+    return section.model_dump(exclude_defaults=True, exclude_none=True)
 
 
 def _dumped(value: Any) -> Any:
@@ -204,7 +200,10 @@ def _dumped(value: Any) -> Any:
 
 def experiment_text(experiment: Experiment) -> str:
     """Return the shortest experiment file that is known to load as the same experiment."""
-    sections: dict[str, Any] = {name: _changed(section) for name, section in _sections(experiment).items()}
+    sections: dict[str, Any] = {
+        name: section.model_dump(exclude_defaults=True, exclude_none=True)
+        for name, section in _sections(experiment).items()
+    }
     whole, again = experiment.to_toml(counting=True), ""
     with suppress(EvoError, TypeError):
         again = Experiment.build(**sections).to_toml(counting=True)
@@ -213,9 +212,3 @@ def experiment_text(experiment: Experiment) -> str:
     if "init_from" in sections["run"]:
         sections["run"]["init_from"] = START
     return "\n".join(section_text(name, values) for name, values in sections.items() if values)
-
-
-def training_again(experiment: Experiment) -> str:
-    """Return what to type in a shell to train the same again."""
-    train = command("evo.run", "again.toml", "--run-dir", "again")
-    return f"cat > again.toml <<'{END}'\n{experiment_text(experiment)}{END}\n{train}"

@@ -110,6 +110,13 @@ def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:
     return list(zip(network.names(), [array.shape for array in arrays], strict=True))
 
 
+def split_layers(weights: NDArray[np.float32], layers: Layers) -> dict[str, NDArray[np.float32]]:
+    """Return the arrays of a flat vector by name.  # weights [P]"""
+    ends = np.cumsum([prod(shape) for _, shape in layers])
+    parts = zip(layers, np.split(weights, ends[:-1]), strict=True)
+    return {name: part.reshape(shape) for (name, shape), part in parts}
+
+
 def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> tuple[bytes, bytes]:
     """Return the bytes of champion.h5 and champion.json. Raises ValueError where layers and weights do not fit."""
     flat = np.ascontiguousarray(weights, "<f4")
@@ -124,12 +131,7 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
         "layers": [[name, list(shape)] for name, shape in layers],
         "weights_sha256": hashlib.sha256(flat.tobytes()).hexdigest(),
     }
-    arrays: dict[str, NDArray[np.generic]] = {"about": np.frombuffer(with_checksum(facts), np.uint8)}
-    first = 0
-    for name, shape in layers:
-        arrays[name] = flat[first : first + prod(shape)].reshape(shape)
-        first += prod(shape)
-    data = encode(arrays)
+    data = encode({"about": np.frombuffer(with_checksum(facts), np.uint8), **split_layers(flat, layers)})
     readable = {**facts, "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
     return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
 

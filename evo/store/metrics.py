@@ -140,7 +140,8 @@ def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
     generation = line.get("generation")
     if type(generation) is not int or not 0 <= generation < LAST_GENERATION:
         return {}
-    return {name: value for name, value in line.items() if NAME.fullmatch(name) and _is_value(value)}
+    values = ((name, value) for name, value in line.items() if value is None or type(value) in (int, float))
+    return {name: value for name, value in values if NAME.fullmatch(name) and abs(value or 0) < LARGEST_VALUE}
 
 
 def is_metric(name: str, value: object) -> bool:
@@ -151,10 +152,6 @@ def is_metric(name: str, value: object) -> bool:
     if name == "generation" or not NAME.fullmatch(name) or type(value) is bool or not isinstance(value, Real):
         return False
     return not (name in SUMMED or name.startswith("seconds_")) or 0 <= float(value) < LARGEST_VALUE
-
-
-def _is_value(value: object) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) < LARGEST_VALUE)  # type: ignore[arg-type]
 
 
 def looked_at(directory: Path, block: int, episodes: int) -> int:

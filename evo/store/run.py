@@ -7,7 +7,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +63,15 @@ class Run:
     def config(self) -> Experiment:
         """The experiment, with every option and the flags; it plays on this machine, unless these name a backend."""
         if self.directory.is_file():
-            if isinstance(found := self._in_file, Champion):
-                with stored():
-                    experiment = Experiment.of_champion(self.directory, found.about)
-                return Experiment.of_champion(self.directory, found.about, **self._flags) if self._flags else experiment
-            raise found or DataError(f"{self.directory}: missing")
-        require_run_directory(self.directory)
+            if not isinstance(found := self._in_file, Champion):
+                raise found or DataError(f"{self.directory}: missing")
+            load = partial(Experiment.of_champion, self.directory, found.about)
+        else:
+            require_run_directory(self.directory)
+            load = partial(Experiment.load, self.directory / CONFIG, resolved=True, hosts="ignored")
         with stored():
-            experiment = Experiment.load(self.directory / CONFIG, resolved=True, hosts="ignored")
-        if not self._flags:
-            return experiment
-        return Experiment.load(self.directory / CONFIG, resolved=True, hosts="ignored", **self._flags)
+            experiment = load()
+        return load(**self._flags) if self._flags else experiment
 
     @cached_property
     def environment(self) -> Environment:

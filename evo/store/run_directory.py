@@ -141,11 +141,14 @@ def _remove_abandoned(target: Path) -> None:
 
 def free_directory(experiment: Path, algorithm: str, seed: int) -> Path:
     """Return the first free directory runs/STEM-ALGORITHM-seedS-NNN."""
-    stem = re.sub(r"[^A-Za-z0-9._]+", "-", experiment.stem).strip("-.")[:80] or "run"
-    number = 1
-    while os.path.lexists(path := Path("runs") / f"{stem}-{algorithm}-seed{seed}-{number:03}"):
-        number += 1
-    return path
+    name = f"{plain(experiment.stem)}-{algorithm}-seed{seed}"
+    numbers = itertools.count(1)
+    return next(path for n in numbers if not os.path.lexists(path := Path("runs") / f"{name}-{n:03}"))
+
+
+def plain(stem: str) -> str:
+    """Return a file's name as a part of a directory's name."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", stem).strip("-.")[:80] or "run"
 
 
 def in_free_directory(experiment: Path, algorithm: str, seed: int, make: Callable[[Path], Made]) -> Made:

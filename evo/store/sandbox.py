@@ -62,7 +62,8 @@ def read_champion(path: Path) -> Champion:
     if code == 5:
         raise DataError(f"{file}: reading it takes more memory than any champion of its size needs")
     if code or len(answer) < SIZES.size:
-        raise DataError(f"{file}: the process that read it crashed ({_ending(code)}); the file is damaged or hostile")
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        raise DataError(f"{file}: the process that read it crashed ({how}); the file is damaged or hostile")
     length, stored = SIZES.unpack_from(answer)
     if len(answer) != SIZES.size + length + stored or stored % 4:
         raise DataError(f"{file}: the process that read it gave an incomplete answer")
@@ -147,10 +148,6 @@ def _limit(size: int) -> None:
         allowed = resource.getrlimit(what)[1]  # by a limit on the parent
         most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
         resource.setrlimit(what, (most, most))
-
-
-def _ending(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
 
 
 def _ask(descriptor: int, source: str, size: int) -> tuple[bytes, int]:

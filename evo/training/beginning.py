@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +24,7 @@ from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
 from evo.setup import Setup
-from evo.store.champion import Layers, network_layers
+from evo.store.champion import Layers, network_layers, split_layers
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
@@ -34,7 +32,6 @@ from evo.training.validation import Validated
 from evo.workers import devices, hardware
 
 SHOWN = 4  # differing arrays that a message names, at most
-Arrays = Mapping[str, NDArray[Any]]
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -125,9 +122,11 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
             raise ConfigurationError("\n".join([f"{directory} was begun with other {what}:", *changed, *advice]))
         file = directory / CONFIG
         before = Experiment.load(file, resolved=True, hosts="kept")
-        kept = (
-            _with_generations_of(before, experiment) if experiment.generations < store.next_generation else experiment
-        )
+        kept = experiment
+        if experiment.generations < store.next_generation:
+            options = experiment.options.model_copy(update={"generations": before.options.generations})
+            run = experiment.run.model_copy(update={"generations": before.run.generations})
+            kept = replace(experiment, run=run, sections={**experiment.sections, experiment.algorithm: options})
         if before.to_toml() != kept.to_toml():
             with resources("write", file):
                 replace_file(file, kept.to_toml(provenance()).encode())
@@ -136,13 +135,6 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
     except BaseException:
         store.close()
         raise
-
-
-def _with_generations_of(before: Experiment, experiment: Experiment) -> Experiment:
-    """Return an experiment with the total of another one of the same algorithm."""
-    options = experiment.options.model_copy(update={"generations": before.options.generations})
-    run = experiment.run.model_copy(update={"generations": before.run.generations})
-    return replace(experiment, run=run, sections={**experiment.sections, experiment.algorithm: options})
 
 
 def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Validated]:
@@ -165,23 +157,18 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     if before.environment.league != experiment.environment.league:
         notice("--fork: the network sees other observations than before, or may do other things")
     state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
-    try:
+    with ExitStack() as undo:
+        undo.callback(algorithm.close)
         if state:
             algorithm.fork(state)
         store = Store.create(place, experiment.to_toml(provenance()), experiment.identity())
-    except BaseException:
-        algorithm.close()
-        raise
-    try:
+        undo.callback(store.close)
         keep(experiment, store)
         if state:
             store.commit(0, algorithm.state(), {}, {})
             store.flush()
-        return store, algorithm
-    except BaseException:
-        algorithm.close()
-        store.close()
-        raise
+        undo.pop_all()
+    return store, algorithm
 
 
 @dataclass(frozen=True)
@@ -244,14 +231,15 @@ def fit(weights: NDArray[np.float32], source_layers: Layers, network: Network) -
     for every observation. Raises ConfigurationError, naming the arrays, where any other layer differs.
     """
     fitted = np.zeros(network.size, np.float32)
-    target: Arrays = dict(zip(network.names(), network.split(fitted), strict=True))  # views
-    source = _arrays(weights, source_layers)
-    output = list(target)[-2:]
-    differing = [
-        f"{name} is {_shape(source, name)}, here {_shape(target, name)}"
-        for name in dict.fromkeys([*target, *source])
-        if _inputs(source, name, output) != _inputs(target, name, output)
-    ]
+    target = dict(zip(network.names(), network.split(fitted), strict=True))  # views
+    source = split_layers(weights, source_layers)
+    output, differing = list(target)[-2:], []
+    for name in dict.fromkeys([*target, *source]):
+        theirs, ours = (arrays[name].shape if name in arrays else () for arrays in (source, target))
+        inputs = -1 if name in output else None  # all dimensions must agree, except the number of outputs
+        if not (theirs and ours) or theirs[:inputs] != ours[:inputs]:
+            there, here = ("x".join(map(str, shape)) or "absent" for shape in (theirs, ours))
+            differing.append(f"{name} is {there}, here {here}")
     if differing:
         more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         raise ConfigurationError(f"its layers are not those of this network: {'; '.join(differing[:SHOWN])}{more}")
@@ -259,21 +247,3 @@ def fit(weights: NDArray[np.float32], source_layers: Layers, network: Network) -
         kept = min(array.shape[-1], source[name].shape[-1])
         array[..., :kept] = source[name][..., :kept]
     return fitted
-
-
-def _arrays(weights: NDArray[np.float32], layers: Layers) -> Arrays:
-    arrays, at = {}, 0
-    for name, shape in layers:
-        arrays[name] = weights[at : at + prod(shape)].reshape(shape)
-        at += prod(shape)
-    return arrays
-
-
-def _inputs(arrays: Arrays, name: str, output: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the dimensions that must agree: all, except the number of outputs of the output layer."""
-    shape = arrays[name].shape if name in arrays else None
-    return shape[:-1] if shape and name in output else shape
-
-
-def _shape(arrays: Arrays, name: str) -> str:
-    return "x".join(map(str, arrays[name].shape)) if name in arrays else "absent"

@@ -96,19 +96,16 @@ class Session:
 
         DataError: this machine computes other bits than the one that began the run.
         """
-        self._keep_fingerprints()
+        if self.quarantine.fingerprint:
+            keep_fingerprint(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
+        if self._learning is None:  # it takes a compilation, and stays the same while this process learns
+            self._learning = self.algorithm.algorithm.fingerprint()
+            keep_fingerprint(self.store.directory, self._learning, self._allow_drift, LEARNING_FINGERPRINT)
         metrics |= ledger(metrics, self._forward_pass, self.store.spent)
         metrics["seconds_committing"] = self._committing.take()  # of the commit before this one
         record = {**self.algorithm.record(), **self.quarantine.record()}
         with self._committing:
             self.store.commit(generation, self.algorithm.state(), record, metrics, best=self.algorithm.changed)
-
-    def _keep_fingerprints(self) -> None:
-        if self.quarantine.fingerprint:
-            keep_fingerprint(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
-        if self._learning is None:  # it takes a compilation, and stays the same while this process learns
-            self._learning = self.algorithm.fingerprint()
-            keep_fingerprint(self.store.directory, self._learning, self._allow_drift, LEARNING_FINGERPRINT)
 
     def report(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""

@@ -175,18 +175,6 @@ class Validated:
         """Return what the algorithm did in the last generation."""
         return self._arrays("record", self.algorithm.record())
 
-    def retrace(self, number: int, record: Arrays) -> bool:
-        """Become what a recorded generation of the algorithm left, without its champion; return whether that is so."""
-        return self.algorithm.retrace(number, record)
-
-    def fingerprint(self) -> str:
-        """Return what computes the algorithm's updates."""
-        return self.algorithm.fingerprint()
-
-    def growth(self) -> int:
-        """Return the bytes that the algorithm's memory will yet grow by."""
-        return self.algorithm.growth()
-
     def close(self) -> None:
         """Release what the algorithm holds."""
         self.algorithm.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from evo.training.beginning import make_algorithm
 from evo.training.generation import addressed
 from evo.training.testing import Recording, recording_of, temporary
 from evo.training.validation import Validated
+from evo.verify.champion import task_of
 
 SOUND = "the process that played it did not crash"
 
@@ -63,7 +64,10 @@ def replay_candidate(
     with closing(make_algorithm(experiment, environment)) as algorithm, temporary() as published:
         _restore(algorithm, store, generation)
         parents, tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
-        task = _task_of_candidate(tasks, candidate)
+        task = task_of(tasks, candidate)
+        if task is None:
+            last = sum(len(one.weights) for one in tasks) - 1
+            raise ConfigurationError(f"--candidate: must be 0 to {last} in this round")
         curriculum = curriculum_of(experiment.environment, environment)
         played_in = environment if task.evaluation else curriculum.environment(generation)
         seeds = task.play.seeds if isinstance(task.play, Episodes) else None
@@ -115,7 +119,7 @@ def _restore(algorithm: Validated, store: Store, generation: int) -> None:
             first -= 1
     for number in range(first, generation):
         record = store.read_record(number)  # empty where a fork begins
-        if not record or not algorithm.retrace(number, record):
+        if not record or not algorithm.algorithm.retrace(number, record):
             raise missing or DataError(f"{store.directory}: records do not lead to generation {generation}")
 
 
@@ -136,14 +140,3 @@ def _tasks_of_round(
             except StopIteration as end:
                 raise ConfigurationError(f"--round: the generation has no round {number}") from end
     return parents, tasks
-
-
-def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
-    """Return a task of this candidate alone."""
-    rest = candidate
-    for task in tasks:
-        source = task.weights
-        if rest < len(source):
-            return replace(task, weights=source.some(slice(rest, rest + 1)))
-        rest -= len(source)
-    raise ConfigurationError(f"--candidate: must be 0 to {candidate - rest - 1} in this round")

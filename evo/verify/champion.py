@@ -7,9 +7,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE
+from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import Evaluator, Request
+from evo.records import Evaluator, Request, Task
 from evo.store import sandbox
 from evo.store.champion import Champion, network_layers, score_in
 from evo.store.checkpoints import read_record
@@ -194,16 +195,22 @@ def has_champion(champion: Champion, algorithm: Validated) -> bool | None:
 
 def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
     """Return whether the champion's candidate, rebuilt from the first request of its generation, has its weights."""
-    from evo.networks.candidates import Rebuilder
-
+    task = task_of(request.tasks, champion.about["candidate"])
+    if task is None:
+        return False
     parents = np.empty((0, network.size), np.float32) if request.weights is None else request.weights
-    weights, candidate = np.empty(network.size, np.float32), champion.about["candidate"]
-    for task in request.tasks:
+    weights = np.empty(network.size, np.float32)
+    Rebuilder(network).rebuild(parents, task.weights, 0, weights)
+    return weights.tobytes() == champion.weights.tobytes()
+
+
+def task_of(tasks: Sequence[Task], candidate: int) -> Task | None:
+    """Return a task of this candidate alone; None where there are fewer."""
+    for task in tasks:
         if candidate < len(task.weights):
-            Rebuilder(network).rebuild(parents, task.weights, candidate, weights)
-            return weights.tobytes() == champion.weights.tobytes()
+            return replace(task, weights=task.weights.some(slice(candidate, candidate + 1)))
         candidate -= len(task.weights)
-    return False
+    return None
 
 
 def measure(

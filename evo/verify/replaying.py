@@ -109,7 +109,7 @@ class Replayer:
         if played.fingerprint.startswith(NOT_DETERMINISTIC):
             return "not replayable: the environment is not deterministic under its seed"
         with closing(make_algorithm(self.experiment, environment_of(self.experiment.environment))) as algorithm:
-            here = {FINGERPRINT: played.fingerprint, LEARNING_FINGERPRINT: algorithm.fingerprint()}
+            here = {FINGERPRINT: played.fingerprint, LEARNING_FINGERPRINT: algorithm.algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
             before = read_file(path, most=LARGEST_FINGERPRINT).decode(errors="replace") if os.path.lexists(path) else ""

@@ -60,13 +60,8 @@ class Report:
 
     def numbers(self) -> dict[str, object]:
         """Return the result as JSON values."""
-        return {
-            "ok": self.ok,
-            "generations": self.generations,
-            "state_hash": self.state_hash,
-            "replayed": self.replayed,
-            "not_replayable": self.not_replayable,
-        }
+        names = ("ok", "generations", "state_hash", "replayed", "not_replayable")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass

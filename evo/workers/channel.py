@@ -141,7 +141,7 @@ class Ready:
     fingerprint: str  # of its arithmetic: results of workers that differ here may differ
     device: str = ""  # what it computes on, where it was pinned to something
     pid: int = 0
-    megabytes: int = 0  # resident memory
+    megabytes: int = 0  # the most memory that it had until then
 
 
 class Answer(NamedTuple):

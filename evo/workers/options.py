@@ -38,11 +38,6 @@ class LearnerDevices:
             return None if self.all_found else 0
         return max(self.gpus, default=0)
 
-    @property
-    def gpus_here(self) -> list[int]:
-        """Return the GPUs that it names for this process; those of other processes may be of other machines."""
-        return [] if self.processes else self.gpus or []
-
 
 class WorkersOptions(Section):
     """The [workers] section: where episodes are played; no result depends on it."""

@@ -66,7 +66,9 @@ class LocalOptions(WorkersOptions):
 
     def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
         """Return the environment variables of each worker; DeviceError where a device is missing."""
-        return slots(self, inference, learner)
+        wanted = inference == "tensorflow" or (learner is not None and bool(learner.gpus))
+        found = hardware.found() if wanted else None
+        return plan(self, inference, os.environ.get(VISIBLE), found, learner, hardware.cores())
 
     def plan(self, inference: str, learner: LearnerDevices | None = None, other_machine: bool = False) -> str:
         """Return in one line which workers there will be, as `WorkersOptions.plan`."""
@@ -75,14 +77,13 @@ class LocalOptions(WorkersOptions):
         except DeviceError as absent:
             if not other_machine:
                 raise
-            return f"{describe_absent(self, inference, learner)}\n# not on this machine: {absent}"
-
-
-def slots(workers: LocalOptions, inference: str, learner: LearnerDevices | None = None) -> Slots:
-    """Return the environment variables of each worker on this machine, with the GPUs that it has and may use."""
-    wanted = inference == "tensorflow" or (learner is not None and bool(learner.gpus))
-    found = hardware.found() if wanted else None
-    return plan(workers, inference, os.environ.get(VISIBLE), found, learner, hardware.cores())
+            try:  # with the GPUs that the options ask for, however many those are
+                there = describe(plan(self, inference, learner=learner), learner)
+            except DeviceError:  # "gpu", and no option says which
+                number = "all GPUs together" if self.count != "auto" else "each GPU"
+                count = PER_GPU if self.count == "auto" else self.count
+                there = f"{count} workers on {number}{describe_learner(learner)}"
+            return f"{there}\n# not on this machine: {absent}"
 
 
 def plan(
@@ -96,14 +97,17 @@ def plan(
     """Return the environment variables of each worker, from [workers] and what computes the networks.
 
     `visible` is the user's own CUDA_VISIBLE_DEVICES (None: every GPU). GPU i is its i-th entry, so hidden GPUs stay
-    hidden. `found` are the GPUs of the machine (None: unknown); `learner` is None where nothing learns; `cores` is the
-    number of workers that "auto" means on the CPU. ConfigurationError where options contradict each other, DeviceError
-    where a GPU is missing.
+    hidden. `found` are the GPUs of the machine (None: those that are asked for); `learner` is None where nothing
+    learns; `cores` is the number of workers that "auto" means on the CPU. ConfigurationError where options contradict
+    each other, DeviceError where a GPU is missing.
     """
     gpus, count = workers.gpus, workers.count
-    seen = None if visible is None and found is None else usable(visible, found or ())
-    absent = [number for number in (learner.gpus_here if learner else ()) if seen is not None and number >= len(seen)]
-    if seen is not None and absent:
+    assumed = found is None and visible is None
+    found = _asked_for(workers) if assumed else found or []
+    seen = usable(visible, found)
+    # GPUs of processes of the learner's own may be of other machines.
+    named = [] if assumed or learner is None or learner.processes else learner.gpus or []
+    if absent := [number for number in named if number >= len(seen)]:
         see = f"{len(seen)} GPU{'s' if len(seen) > 1 else ''}" if seen else 'no GPU; "CPU:0" is the CPU'
         raise DeviceError(f'learner.devices: "GPU:{absent[0]}" is missing: this process sees {see}')
     if inference != "tensorflow":
@@ -150,26 +154,22 @@ def describe(slots: Slots, learner: LearnerDevices | None = None) -> str:
     return f"{len(slots)} worker{plural}: {workers}{describe_learner(learner)}"
 
 
-def describe_absent(workers: LocalOptions, inference: str, learner: LearnerDevices | None = None) -> str:
-    """Return the plan in one line for a machine that has the GPUs that the options ask for, however many those are."""
-    try:
-        return describe(plan(workers, inference, learner=learner), learner)
-    except DeviceError:  # "gpu", and no option says which
-        count = workers.count
-        planned = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
-        return planned + describe_learner(learner)
-
-
 def place(slot: Mapping[str, str]) -> str:
     """Return what a slot is pinned to, in words."""
     name = slot.get(VISIBLE, NO_GPU)
     return "the CPU" if name == NO_GPU else name if name.startswith("MIG-") else f"GPU {name}"
 
 
-def _names(
-    workers: LocalOptions, seen: list[str] | None, visible: str | None, found: Sequence[Gpu] | None
-) -> list[str]:
-    """Return what pins a process to each GPU that workers may use, in their order; `seen` is None where unknown."""
+def _asked_for(workers: LocalOptions) -> list[Gpu]:
+    """Return the GPUs of a machine that has all that the options name."""
+    numbers = [one for one in workers.gpu_ids if isinstance(one, int)]
+    count = max([len(workers.gpus), *(number + 1 for number in numbers)])
+    ids = [one for one in workers.gpu_ids if isinstance(one, str)]
+    return [Gpu(number, "", uuid) for number, uuid in enumerate([""] * count + ids)]
+
+
+def _names(workers: LocalOptions, seen: list[str], visible: str | None, found: Sequence[Gpu]) -> list[str]:
+    """Return what pins a process to each GPU that workers may use, in their order."""
     gpus, ids = workers.gpus, workers.gpu_ids
     if ids:
         names = [_named(one, seen, visible, found) for one in ids]
@@ -183,58 +183,50 @@ def _names(
             )
         return names
     if gpus:
-        names = [str(i) for i in range(len(gpus))] if seen is None else seen[: len(gpus)]
-        if len(names) < len(gpus):
-            see = f"this machine has {len(names) or 'none'}"
+        if len(seen) < len(gpus):
+            see = f"this machine has {len(seen) or 'none'}"
             if visible is not None:
-                see = f"{VISIBLE} = {visible!r} lets this process see {len(names)}"
+                see = f"{VISIBLE} = {visible!r} lets this process see {len(seen)}"
             raise DeviceError(f"workers.gpus lists {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}, but {see}")
-        return names
-    return (seen or []) if found or workers.kind == "gpu" else []
+        return seen[: len(gpus)]
+    return seen if found or workers.kind == "gpu" else []
 
 
-def _named(one: int | str, seen: list[str] | None, visible: str | None, found: Sequence[Gpu] | None) -> str:
+def _named(one: int | str, seen: list[str], visible: str | None, found: Sequence[Gpu]) -> str:
     """Return what pins a process to the GPU that one of workers.gpu_ids names."""
     if isinstance(one, int):
-        if seen is None:
-            return str(one)
         if one < len(seen):
             return seen[one]
         raise DeviceError(f"workers.gpu_ids: GPU {one} is missing: this process sees {', '.join(seen) or 'none'}")
     if visible is not None:
-        if any(name.isdigit() for name in seen or ()):
+        if any(name.isdigit() for name in seen):
             raise DeviceError(
                 f"workers.gpu_ids: {one} cannot be found in {VISIBLE} = {visible!r}, which has numbers; "
                 "use numbers in both, or ids in both"
             )
-        known = seen or []
-    elif found is not None:
-        known = [name for gpu in found for name in (gpu.slices or (gpu.uuid,))]
+        known = seen
     else:
-        return one
+        known = [name for gpu in found for name in (gpu.slices or (gpu.uuid,))]
     fitting = [name for name in known if name.startswith(one)]  # CUDA takes a beginning that fits one device only
     if len(fitting) != 1:
         raise DeviceError(f"workers.gpu_ids: {one} is not one of {', '.join(known) or 'none that this process sees'}")
     return fitting[0]
 
 
-def _learner_at(
-    learner: LearnerDevices | None, names: list[str], seen: list[str] | None, found: Sequence[Gpu] | None
-) -> set[int]:
+def _learner_at(learner: LearnerDevices | None, names: list[str], seen: list[str], found: Sequence[Gpu]) -> set[int]:
     """Return the positions of the workers' GPUs on which the learner computes too."""
     if learner is None:
         return set()
     numbers = learner.gpus
     if numbers is None:
-        numbers = list(range(len(names if seen is None else seen))) if learner.all_found else [0]
-    here = [str(number) if seen is None else seen[number] for number in numbers if seen is None or number < len(seen)]
-    taken = {_numbered(name, found) for name in here}
+        numbers = list(range(len(seen))) if learner.all_found else [0]
+    taken = {_numbered(seen[number], found) for number in numbers if number < len(seen)}
     return {number for number, name in enumerate(names) if _numbered(name, found) in taken}
 
 
-def _numbered(name: str, found: Sequence[Gpu] | None) -> str:
+def _numbered(name: str, found: Sequence[Gpu]) -> str:
     """Return what pins a process, with a whole GPU's number instead of its id, where that is known."""
-    return next((str(gpu.index) for gpu in found or () if gpu.uuid and gpu.uuid.startswith(name)), name)
+    return next((str(gpu.index) for gpu in found if gpu.uuid and gpu.uuid.startswith(name)), name)
 
 
 def _shares(workers: LocalOptions, gpus: int, learner_at: set[int], weight: int) -> list[int]:

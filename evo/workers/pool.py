@@ -120,7 +120,8 @@ class Pool:
                 for slot in self._slots:
                     if slot.channel is None:
                         self._start(slot)
-                straggles, began = self._straggles(now), time.monotonic()
+                alone = not now.waiting and sum(slot.ticket in now for slot in self._slots) == 1
+                straggles, began = alone and len(self._slots) > 1, time.monotonic()
                 lost = self._receive(now)
                 now.straggling += straggles * (time.monotonic() - began)
                 for slot, why in lost:
@@ -227,12 +228,6 @@ class Pool:
         if slot.ticket not in now:  # what is left of a round that failed
             return START_DEADLINE
         return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
-
-    def _straggles(self, now: Round) -> bool:
-        """Return whether one worker of several plays, and no task is left for the others."""
-        if now.waiting or len(self._slots) == 1:
-            return False
-        return sum(slot.ticket is not None and slot.ticket in now for slot in self._slots) == 1
 
     def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
         if message is None:  # it makes progress

@@ -106,10 +106,12 @@ class Round:
             poison = PoisonError(
                 self._poison_message(part, why), part.index, part.first or 0, _candidates(part.task), why
             )
-            if self._worst is None or not _answerable(part.task):
+            task = part.task  # transitions to learn from cannot be made up
+            whole = isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record_transitions
+            if self._worst is None or not whole:
                 raise poison
             self._poisoned.append(poison)
-            self._results[ticket] = self._worst(part.task)
+            self._results[ticket] = self._worst(task)
 
     def played(self, notices: Sequence[str], fingerprint: str) -> Played:
         """Return the results and what they took; once, for those that came packed are given away as they are unpacked.
@@ -144,7 +146,7 @@ class Round:
 
 
 def agreed(fingerprint: str, known: str, who: str) -> str:
-    """Return a worker's fingerprint; ResourceError where it is not the known one of others, if there is any."""
+    """Return a worker's fingerprint; ResourceError where other workers have another one."""
     if known and fingerprint != known:
         raise ResourceError(f"workers compute differently: {who} is {fingerprint}, others are {known}")
     return fingerprint
@@ -199,11 +201,6 @@ def _together(results: list[Any]) -> Any:
     actions = None if results[0].actions is None else tuple(trace for result in results for trace in result.actions)
     frames, slots = sum(result.frames for result in results), sum(result.lane_slots for result in results)
     return Result(**arrays, frames=frames, lane_slots=slots, actions=actions)
-
-
-def _answerable(task: Any) -> bool:
-    """Return whether there is a worst result of a task: transitions to learn from cannot be made up."""
-    return isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record_transitions
 
 
 def size(task: Any) -> int:

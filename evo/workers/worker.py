@@ -11,6 +11,7 @@ A process that plays or starts tells the master that it makes progress, at most 
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -214,7 +215,8 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             channel.send(Failed.of(error))
             os._exit(1)
         spent = 0.0  # seconds of processor time that answers have reported
-        channel.send(Ready(player.fingerprint, player.device, os.getpid(), resident_megabytes()))
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+        channel.send(Ready(player.fingerprint, player.device, os.getpid(), most // 1_000_000))
         while True:
             ticket, task = channel.receive()
             began = time.perf_counter()
@@ -242,17 +244,6 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         traceback.print_exc()
     finally:
         os._exit(1)
-
-
-def resident_megabytes() -> int:
-    """Return the memory that this process has now, or where the system does not say, the most that it had."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1_000_000
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT // 1_000_000
 
 
 def leave_with_master(descriptor: int, leave: Callable[[], object]) -> None:

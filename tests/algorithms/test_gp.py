@@ -16,7 +16,7 @@ from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.evolution.toolbox import drawing_from
 from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees
-from evo.exports.decision_tree import python_of, shortest
+from evo.exports.networks import python_of, shortest
 from evo.kernels import lanes
 from evo.kernels.layout import input_of
 from evo.networks.candidates import Rebuilder

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import Normalisation
-from evo.exports.decision_tree import python_of
-from evo.exports.networks import FORMATS, SUFFIXES, layers_of
+from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_of
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network

@@ -279,8 +279,7 @@ def test_where_the_tool_is_missing_the_driver_tells(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('start = "fork"', 'workers.start: "fork" hangs workers where TensorFlow has run before'),
-        ('start = "threads"', 'must be "forkserver" or "spawn", not "threads"'),
+        ('start = "threads"', 'workers.start: must be one of "forkserver", "spawn", not "threads"'),
         ('kind = "cpu"\ngpus = [1]', 'workers.kind: "cpu" does not use gpus'),
         ("gpus = [0, 0]", "workers.gpus: [0, 0] has no worker"),
         ('gpus = [1]\nplacement = "weighted"', 'workers.placement: "weighted" counts workers per GPU itself'),

@@ -74,7 +74,7 @@ def main(arguments: Namespace) -> int:
         return _table(file, kind, source)
     run = Run(source, flags={"backend": "serial"})
     if file is None:
-        from evo.exports.decision_tree import python_file
+        from evo.exports.networks import python_file
 
         print(python_file(run), end="")
         return 0

@@ -27,7 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Start a run, or go on with one."""
     if arguments.resume is not None:
-        _refuse_with("--resume", EXPERIMENT=arguments.experiment, run_dir=arguments.run_dir, dry_run=arguments.dry_run)
+        typed = {"EXPERIMENT": arguments.experiment, "--run-dir": arguments.run_dir, "--dry-run": arguments.dry_run}
+        if used := [name for name, value in typed.items() if value]:
+            raise ConfigurationError(f"{' and '.join(used)} cannot go with --resume")
         from evo.cli.commands import resume
 
         arguments.run_dir = arguments.resume
@@ -72,9 +74,3 @@ def main(arguments: Namespace) -> int:
         lambda: (begin(experiment, directory), None),
         arguments,
     )
-
-
-def _refuse_with(flag: str, **others: object) -> None:
-    used = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
-    if used:
-        raise ConfigurationError(f"{' and '.join(used)} cannot go with {flag}")

@@ -170,7 +170,9 @@ class Screen(Display):
                 line.append(GAP).append_text(board_line)
         rows = max(ROWS[0], min(ROWS[1], height - TABLE_LINES - len(verbose) - len(left)))
         timing = [Text("\n".join(verbose), style="dim")] if verbose else []
-        return Group(*left, self._table(rows), *timing, self._bar())
+        done, across = self._rows[-1][0].generation + 1, min(76, self._console.width - 1)
+        bar = ProgressBar(total=self._generations, completed=done, width=across)
+        return Group(*left, self._table(rows), *timing, bar)
 
     def _state(self, width: int) -> list[str]:
         """Return time left, speed and the number of workers, in as few lines as `width` allows."""
@@ -224,10 +226,6 @@ class Screen(Display):
             }  # fmt: skip
             grid.add_row(*(cells[title] for title in shown), style="" if is_newest else "dim")
         return grid
-
-    def _bar(self) -> RenderableType:
-        done = self._rows[-1][0].generation + 1
-        return ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width - 1))
 
 
 def spread(values: Sequence[tuple[int, float]], generations: int, width: int) -> list[float]:

@@ -114,8 +114,7 @@ class Driver:
         if not self._joined:
             self._answer()
             self._joined = True
-        self._ask(list(tasks))
-        played: Played = self._answer()
+        played: Played = self._answer(list(tasks))
         return played
 
     def close(self) -> None:
@@ -133,26 +132,20 @@ class Driver:
         if self._scratch:
             self._scratch.close()
 
-    def _ask(self, tasks: list[Task]) -> None:
+    def _answer(self, tasks: list[Task] | None = None) -> Any:
+        """Send tasks, if there are any, and return the next answer."""
         try:
-            self._channel.send(tasks)
-        except OSError as error:
-            raise self._lost() from error
-
-    def _answer(self) -> Any:
-        try:
+            if tasks is not None:
+                self._channel.send(tasks)
             answer = self._channel.receive()
         except (EOFError, OSError) as error:
-            raise self._lost() from error
+            raise HeadLostError(f"the head of the Ray cluster is lost{self._advice()}") from error
         if isinstance(answer, Failed):
             problem = answer.error()
             if isinstance(problem, HeadLostError):
                 raise HeadLostError(f"{problem}{self._advice()}") from problem
             raise problem
         return answer
-
-    def _lost(self) -> HeadLostError:
-        return HeadLostError(f"the head of the Ray cluster is lost{self._advice()}")
 
     def _advice(self) -> str:
         again = registry.command("evo", "resume", str(self._spec.run_dir), "--backend", "processes")

@@ -84,12 +84,6 @@ class Ray:
         poisoned = partial(worst, spec) if spec.workers.on_poison == "worst" else None
         self._round = partial(Round, attempts=1, separable=True, worst=poisoned)
 
-    def __enter__(self) -> Ray:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the tasks; results are in task order."""
         now = self._round(tasks, self._tickets)

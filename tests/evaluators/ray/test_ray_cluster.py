@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def evaluator(place: Path, cluster: Nodes, deadline: float = 30.0, **how: Any) -
     variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
     workers = WorkersOptions(backend="ray", deadline=deadline)
     context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, "workers": workers, **how})
-    with Ray(context, RayCluster(cluster.address, 1, variables), request) as ray:
+    with closing(Ray(context, RayCluster(cluster.address, 1, variables), request)) as ray:
         yield ray
 
 
