@@ -9,24 +9,33 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+from gymnasium import registry as registered
 
 from evo import clock
 from evo.cli.terminal.display import Display, Lines, baselines_text, headline, in_foreground, is_live, score_text
+from evo.cli.terminal.playback import watch
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
+from evo.environment import RANDOM, Environment
+from evo.environments.gymnasium import PREFIX
 from evo.errors import ConfigurationError, counted, extra, notice, typed
+from evo.exports.tables import Events
 from evo.files.durable import resources
 from evo.plugins.registry import command
-
-if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
-    from evo.environment import Environment
-    from evo.exports.tables import Events
-    from evo.run import Row
-    from evo.store.metrics import Summary
-    from evo.store.store import Store
-    from evo.training.session import Session
-    from evo.training.testing import Baseline, Recording
-    from evo.training.validation import Validated
+from evo.process import ignored
+from evo.report.page import reported_at_end, write_at_end
+from evo.rollouts.rollout import kernels_are_kept
+from evo.run import Row, generations
+from evo.store.metrics import Summary
+from evo.store.store import Store
+from evo.training import testing
+from evo.training.beginning import handed_over
+from evo.training.session import Session, known_champion
+from evo.training.testing import Baseline, Recording, record
+from evo.training.validation import Validated
+from evo.workers import hardware
 
 WORTH_SAYING = 1.0  # seconds of compiling
 SECONDS = 5.0  # of a game
@@ -42,8 +51,6 @@ def train_to_the_end(
     `opened` returns the store, and the algorithm where it continues from the state of another run. `arguments` are
     those of training (`evo.cli.arguments`), with the summary that is filled.
     """
-    from evo.exports.tables import Events
-
     summary: Summary = arguments.summary
     logged = None if arguments.tensorboard is None else Path(arguments.tensorboard)
     if logged is not None:  # before anything is made
@@ -52,13 +59,6 @@ def train_to_the_end(
             logged.mkdir(parents=True, exist_ok=True)
     display = display_for(arguments.quiet, arguments.verbose)
     display.say(headline(experiment))
-    from evo.config.environments import environment_of
-    from evo.process import ignored
-    from evo.run import generations
-    from evo.training import testing
-    from evo.training.beginning import handed_over
-    from evo.training.session import Session, known_champion
-
     store, forked = opened()
     game, stopped, reported = None, "", None
     try:
@@ -98,8 +98,6 @@ def train_to_the_end(
                 summary.champion = session.champion
                 game = record_game(session, display)
                 if not arguments.no_report:
-                    from evo.report.page import reported_at_end
-
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
         with ignored():
@@ -118,8 +116,6 @@ def train_to_the_end(
         baselines = testing.baselines(there, test.episodes, test.block, testing.BASELINE_SECONDS)
     page, sick = "", False
     if reported is not None:
-        from evo.report.page import write_at_end
-
         page, sick = write_at_end(reported, baselines)
     ending(experiment, summary, display, game, stopped, baselines, page, sick)
     return 0
@@ -161,8 +157,6 @@ def _logged(events: Events, row: Row) -> Events | None:
 
 def _notices(experiment: Experiment, store: Store) -> None:
     """Say what a user should know of the run directory and of options without an effect."""
-    from evo.workers import hardware
-
     workers, texts = experiment.workers, list(store.notices)
     if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
         texts.append(ignored)
@@ -177,14 +171,10 @@ def _notices(experiment: Experiment, store: Store) -> None:
 
 def endless_episodes(experiment: Experiment) -> str:
     """Return what to do about episodes that may be endless; empty where their steps are limited."""
-    from evo.environments.gymnasium import PREFIX
-
     options = experiment.environment
     name = options.id.removeprefix(PREFIX)
     if name == options.id or options.scored["max_steps"]:
         return ""
-    from gymnasium import registry as registered
-
     if name not in registered or registered[name].max_episode_steps:
         return ""
     return f"episodes of {name} may be endless; --set environment.max_steps=N ends them after N steps"
@@ -205,10 +195,8 @@ def missing_kernels(experiment: Experiment) -> list[str]:
     """Return the kinds of kernels that Numba has yet to compile, on this machine, for this experiment."""
     if experiment.policy.player != "lanes":
         return []
-    from evo.config.environments import environment_of
     from evo.learning.gradient_algorithm import LEARNED
     from evo.rollouts.player import PLAYED, RECORDED
-    from evo.rollouts.rollout import kernels_are_kept
 
     environment, records = environment_of(experiment.environment), experiment.transitions_from
     if environment.problem is not None or kernels_are_kept(experiment.network(), environment, records):
@@ -244,9 +232,6 @@ def record_game(session: Session, display: Display) -> Recording | None:
     weights, scores = session.algorithm.best, session.scores
     if weights is None or scores is None:
         return None
-    from evo.config.environments import environment_of
-    from evo.training.testing import record
-
     environment = environment_of(session.experiment.environment)
     if not environment.sources and not (environment.visible and display.watched):
         return None
@@ -260,8 +245,6 @@ def record_game(session: Session, display: Display) -> Recording | None:
 
 def show_end(game: Recording, environment: Environment) -> None:
     """Show how the episode ends; a notice where a game's `render` fails, for the run is complete."""
-    from evo.cli.terminal.playback import watch
-
     try:
         positions = game.positions(environment)[-int(SECONDS * FRAMES_PER_SECOND) :]
     except ConfigurationError as error:
@@ -285,10 +268,6 @@ def ending(
     `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written; `sick`: its
     diagnosis has a finding.
     """
-    from evo.config.environments import environment_of
-    from evo.environment import RANDOM
-    from evo.environments.gymnasium import PREFIX
-
     champion, no_better = summary.champion, False
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")

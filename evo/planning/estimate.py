@@ -15,18 +15,11 @@ from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
 from evo.store.store import KEEP_EVERY
+from evo.training import accounting
 
 CHECKPOINTS = 4  # kept besides every hundredth: the last three and the best
 FULL = 0.9  # share of free memory or disk from which on there is a warning
-PARTS = {
-    "seconds_acting": "workers play",
-    "seconds_idle": "workers wait for tasks, or for the slowest of them",
-    "seconds_moving": "weights and transitions are moved",
-    "seconds_learning": "gradients",
-    "seconds_master": "the master alone: candidates, ranks, parents",
-    "seconds_committing": "commits",
-    "seconds_testing": "test episodes",
-}
+PARTS = {**accounting.PARTS, "seconds_committing": "commits", "seconds_testing": "test episodes"}
 
 
 @dataclass(frozen=True)

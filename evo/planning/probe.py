@@ -24,6 +24,10 @@ from evo.planning.memory import Peak, Watch
 from evo.plugins import registry
 from evo.process import interpreter
 from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
+from evo.run import generations
+from evo.store.store import Store
+from evo.training.beginning import open_or_begin
+from evo.training.session import Session
 from evo.workers.hardware import cores
 
 SECONDS = 10.0  # of a probe, about
@@ -184,8 +188,6 @@ def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
 
 
 def _probed(experiment: Experiment, seconds: float) -> Probe:
-    from evo.training.beginning import open_or_begin
-
     with tempfile.TemporaryDirectory(prefix="evo-plan-") as folder:
         directory = Path(folder) / "run"
         open_or_begin(_for_a_probe(experiment), directory).close()
@@ -215,10 +217,6 @@ def _for_a_probe(experiment: Experiment) -> Experiment:
 
 def main(directory: str, words: Sequence[str]) -> None:
     """Train in the directory of a run for some seconds, and print what that took as one line of JSON."""
-    from evo.run import generations
-    from evo.store.store import Store
-    from evo.training.session import Session
-
     seconds, most, spawned, *plugins = words
     registry.load(plugins)
     experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True, hosts="kept"), float(seconds)

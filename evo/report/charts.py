@@ -27,11 +27,7 @@ FIRST = (  # of the small charts; the others follow by name
     "loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm", "learning_rate",
     "q_value", "epsilon", "replay_size", "sigma", "mean_length", "best_fitness", "mean_fitness", "lane_utilisation",
 )  # fmt: skip
-TIMES = {
-    "seconds_acting": "acting", "seconds_learning": "learning", "seconds_master": "master",
-    "seconds_moving": "moving", "seconds_idle": "idle",
-}  # fmt: skip
-assert set(TIMES) == set(PARTS)
+TIMES = {name: name.removeprefix("seconds_") for name in PARTS}
 
 
 class Charts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from evo.training.accounting import PARTS
+
 SIGN = re.compile(r"\D+?(?= -?\d| unknown| nan|$)")  # the name of a sign, before its value
 
 METRICS = {
@@ -65,11 +67,7 @@ METRICS = {
     "q_value": "mean predicted return of the chosen actions",
     "replay_size": "transitions in the replay buffer",
     "seconds": "time of the generation",
-    "seconds_acting": "workers play",
-    "seconds_idle": "the main process waits for workers that have no task",
-    "seconds_moving": "weights and transitions are copied between processes",
-    "seconds_learning": "gradient updates",
-    "seconds_master": "the main process creates, ranks and rebuilds candidates",
+    **PARTS,
     "seconds_straggling": "all workers but one wait for the last task",
     "seconds_validating": "time of the validation episodes",
     "frames_validating": "environment steps of the validation episodes",
@@ -90,8 +88,7 @@ METRICS = {
     "bytes_sent": "bytes of tasks sent to workers",
     "bytes_received": "bytes of results received from workers",
 }
-PARTS = ("acting", "learning", "master", "moving", "idle")
-TIMES = " ".join(f"{name}: {METRICS[f'seconds_{name}']}." for name in PARTS)
+TIMES = " ".join(f"{name.removeprefix('seconds_')}: {means}." for name, means in PARTS.items())
 SIGNS = {
     "diversity": METRICS["diversity"],
     "new survivors": METRICS["turnover"],

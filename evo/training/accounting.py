@@ -33,7 +33,13 @@ from evo.records import Effort, Metrics, Result, Spent
 BACKWARD = 2  # multiply-adds of a backward pass over those of a forward pass
 SO_FAR = "_so_far"  # ends the names of what the run has spent up to a generation
 COUNTED = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
-PARTS = ("seconds_acting", "seconds_idle", "seconds_moving", "seconds_learning", "seconds_master")
+PARTS = {  # of the seconds of a generation, with their meanings
+    "seconds_acting": "workers play",
+    "seconds_idle": "the main process waits for workers that have no task",
+    "seconds_moving": "weights and transitions are copied between processes",
+    "seconds_learning": "gradient updates",
+    "seconds_master": "the main process creates, ranks and rebuilds candidates",
+}
 
 
 class Stopwatch:

@@ -8,7 +8,6 @@ are left for the others.
 from __future__ import annotations
 
 import math
-import os
 import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +51,6 @@ class Pool:
         separable: bool = False,
         worst: Callable[[Task], Result] | None = None,
     ) -> None:
-        if not hasattr(os, "fork"):
-            raise ConfigurationError('workers.backend: "processes" needs a POSIX system, use "serial" here')
         if not slots:
             raise ConfigurationError("workers.count: must be at least 1")
         self._spec, self._threads = spec, threads

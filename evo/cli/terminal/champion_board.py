@@ -6,19 +6,18 @@ import threading
 import time
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.text import Text
 
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
+from evo.environment import Environment, Shown
 from evo.errors import first_line
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from evo.config.experiment import Experiment
-    from evo.environment import Environment, Shown
-    from evo.rollouts.rollout import Rollout
+from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.rollout import Rollout
 
 STEPS_PER_SECOND = 10.0
 LONGEST = 20.0  # seconds that an episode is shown for; steps of a longer one are left out
@@ -47,8 +46,6 @@ class ChampionBoard:
 
     def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
         """Show this champion [P] from its next episode on."""
-        from evo.config.environments import environment_of
-
         if experiment.policy.player != "lanes" or not environment_of(experiment.environment).visible:
             return
         with self._changed:
@@ -68,8 +65,6 @@ class ChampionBoard:
 
     def lines(self) -> list[Text]:
         """Return the position that is shown now, with a caption; nothing before the first episode is played."""
-        from rich.text import Text
-
         film = self._film
         if film is None:
             return [Text(self._trouble, style="dim")] if self._trouble else []
@@ -80,9 +75,6 @@ class ChampionBoard:
 
     def _play(self) -> None:
         """Play an episode, wait until it has been shown, and play the next one."""
-        from evo.config.environments import environment_of
-        from evo.rollouts.rollout import Rollout
-
         rollout, played = None, None
         for seed in count(1):
             with self._changed:
@@ -115,8 +107,6 @@ def _steps_per_second(positions: int) -> float:
 
 def _episode(rollout: Rollout, weights: NDArray[Any], seed: int) -> list[Shown]:
     """Return the positions of an episode; none where it is very long, or the network's outputs are not finite."""
-    from evo.records import Episodes, Task, WeightSource
-
     environment: Environment = rollout.environment
     task = Task(WeightSource.of_row(), Episodes(np.array([seed], np.uint64)), record_actions=True, evaluation=True)
     result = rollout.play(task, weights[np.newaxis])

@@ -12,18 +12,16 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import IO, Any, TextIO
 
+from numpy.typing import NDArray
+
+from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from evo.config.experiment import Experiment
-    from evo.run import Row
-    from evo.store.champion import Score
-    from evo.training.testing import Baseline
+from evo.run import Row
+from evo.store.champion import Score
+from evo.training.testing import Baseline
 
 SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from

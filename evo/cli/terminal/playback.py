@@ -11,19 +11,17 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.text import Text
 
 from evo.cli.terminal.display import HIDE, SHOW, in_foreground
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from evo.environment import Environment, Shown
-    from evo.store.policy import Policy
-    from evo.training.testing import Recording
+from evo.environment import Environment, Shown
+from evo.store.policy import Policy
+from evo.training.testing import Recording
 
 MOST = 24  # squares a side; those of a larger picture are more than a pixel wide
 STRONGEST = 12  # inputs that are listed
@@ -135,8 +133,6 @@ class EpisodeView:
         colour: bool,
         size: os.terminal_size,
     ) -> None:
-        from rich.console import Console
-
         assert recording.steps is not None
         self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
@@ -151,8 +147,6 @@ class EpisodeView:
 
     def lines(self, step: int) -> list[str]:
         """Return the position before a step, the outputs for its actions, and what they depended on."""
-        from rich.text import Text
-
         left = [Text.from_ansi(line) for line in self._positions[step].text(self._colour).split("\n")]
         if step == len(self):
             return [self._ansi(line) for line in [*left, Text(f" the end, after {step} steps")]]
@@ -186,8 +180,6 @@ class EpisodeView:
 
     def _dependence(self, step: int) -> list[Text]:
         """Return a map of the observation, dark where nothing depends on it."""
-        from rich.text import Text
-
         game = self._environment.game
         seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
         change = occlusion(self._scores_of, np.asarray(seen, np.float32))
@@ -205,8 +197,6 @@ class EpisodeView:
         return self._policy.scores(observations)[:, : self._environment.actions]
 
     def _shaded(self, shares: NDArray[np.float32]) -> Text:
-        from rich.text import Text
-
         text = Text()
         for share in shares.tolist():
             if self._colour:

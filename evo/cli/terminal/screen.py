@@ -16,13 +16,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, Group, RenderableType
 from rich.control import Control
 from rich.live import Live
+from rich.live_render import LiveRender
 from rich.progress_bar import ProgressBar
 from rich.segment import ControlType, Segment
 from rich.table import Table
@@ -41,16 +43,10 @@ from evo.cli.terminal.display import (
     line_of,
     where_time_went,
 )
+from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, duration, number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from rich.console import ConsoleOptions, ConsoleRenderable, RenderableType
-    from rich.live_render import LiveRender
-
-    from evo.config.experiment import Experiment
-    from evo.run import Row
+from evo.run import Row
 
 ROWS = (3, 12)  # least and most generations in the table
 COLUMNS = {  # and the least width of a terminal that shows them
