@@ -143,9 +143,11 @@ def seed_check(environment: Environment) -> str:
 
 def _first_steps(one: Instance, environment: Environment, seed: int) -> list[tuple[object, ...]]:
     """Return what an environment shows in its first steps; an end ends them early."""
+    clock.progress.made()
     one.reset(seed)
     shown: list[tuple[object, ...]] = []
     for step in range(FIRST_PROBED if seed == PROBED[0] else PROBED_STEPS):
+        clock.progress.made()
         shown.append((_observed(one), one.reward))
         action: Any = np.full(environment.actions, 0.5, np.float32)
         if not environment.continuous:

@@ -85,6 +85,7 @@ class ProblemCalls:
 
     def seed_check(self) -> str:
         """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
+        clock.progress.made()
         try:
             one, other = (self._value(self._problem.first, PROBED) for _ in range(2))
         except ConfigurationError:  # zeros, where the search does not begin; else it is named where it is played

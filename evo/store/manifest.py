@@ -107,8 +107,8 @@ class StoredLines(Sequence[Line]):
 
         ResourceError: that fails, or the file is not as this process left it, and then nothing is written.
         """
+        self.require_own(path)
         with resources("write", path):
-            self._require_own(path)
             texts = [line.encode() for line in lines]
             self._appended = self.ends[-1], b"".join(texts)
             append(self._descriptor, self._appended[1], durable=True)
@@ -118,16 +118,17 @@ class StoredLines(Sequence[Line]):
     def _text(self, index: int) -> bytes:
         return os.pread(self._descriptor, self.ends[index + 1] - self.ends[index], self.ends[index])
 
-    def _require_own(self, path: Path) -> None:
+    def require_own(self, path: Path) -> None:
         """Raise a ResourceError unless the file ends as this process left it; undo an append that was interrupted."""
-        end, (start, data), ours = self.ends[-1], self._appended, os.fstat(self._descriptor)
-        there = os.stat(path, follow_symlinks=False) if os.path.lexists(path) else None
-        if there is not None and os.path.samestat(ours, there) and ours.st_size >= end:
-            found = os.pread(self._descriptor, len(data) + 1, start)
-            if found == data if end > start else data.startswith(found):
-                if ours.st_size > end:
-                    os.ftruncate(self._descriptor, end)
-                return
+        with resources("read", path):
+            end, (start, data), ours = self.ends[-1], self._appended, os.fstat(self._descriptor)
+            there = os.stat(path, follow_symlinks=False) if os.path.lexists(path) else None
+            if there is not None and os.path.samestat(ours, there) and ours.st_size >= end:
+                found = os.pread(self._descriptor, len(data) + 1, start)
+                if found == data if end > start else data.startswith(found):
+                    if ours.st_size > end:
+                        os.ftruncate(self._descriptor, end)
+                    return
         size = "it is gone" if there is None else f"it has {there.st_size:,} bytes"
         raise ResourceError(
             f"{path}: another program changed it while the run trained: {size}, and the run had written {end:,}; "

@@ -332,9 +332,10 @@ class Store:
 
     def _flush_generations(self) -> None:
         """Write pending generations; an interrupt between any two lines loses nothing, for all can be repeated."""
-        if not self._pending:
-            return
         assert isinstance(self._durable, StoredLines)
+        if not self._pending:
+            self._durable.require_own(self.directory / MANIFEST)
+            return
         if pending := [line for line in self._pending if line.generation >= len(self._durable)]:
             made = write_generations(
                 self.directory, {line.generation: self._computed[line.generation] for line in pending}

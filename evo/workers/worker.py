@@ -41,6 +41,7 @@ SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker impor
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
 WITHOUT_WAITING = os.WEXITED | os.WNOHANG | os.WNOWAIT
 GRACE = 0.2  # seconds in which a worker closes its environments
+FIRST = 4.0  # deadline of a call of a plug-in while a worker starts, over that of its tasks
 IDLE = 0.01  # part of a processor below which a process that starts does nothing
 SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
 
@@ -133,25 +134,34 @@ def _left(before: tuple[dict[str, str], dict[str, str]]) -> str:
 def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
     """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
 
-    A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come.
+    A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come. One
+    that calls a plug-in has `FIRST` times as long for each step, however busy it is.
     """
     if not spec.deadline:  # it may wait for others
         yield
         return
-    started, starting = threading.Event(), threading.get_ident()
+    started, starting, steps = threading.Event(), threading.get_ident(), [0.0]
 
     def watch() -> None:
         spent = time.process_time()
         while not started.wait(spec.deadline):
             before, spent = spent, time.process_time()
-            if spent - before > IDLE * spec.deadline:
+            waits, seconds = spent - before <= IDLE * spec.deadline, spec.deadline * (FIRST if steps[0] else 1)
+            if time.monotonic() - steps[0] < seconds if steps[0] else not waits:
                 channel.send(None)
                 continue
-            advice = "" if spec.start == "spawn" else f"; what a plug-in holds at its import may be why: {SPAWN}"
+            did = "waited for something" if waits else "not returned"
+            fork = waits and spec.start != "spawn"
+            advice = f"; what a plug-in holds at its import may be why: {SPAWN}" if fork else ""
             place = mistakes.place_in_plugins(sys._current_frames()[starting])
-            what = f"workers cannot start: for {spec.deadline:g} seconds {place} has waited for something{advice}"
+            what = f"workers cannot start: for {seconds:g} seconds (see workers.deadline) {place} has {did}{advice}"
             channel.send(Failed.of(ResourceError(what)))
             os._exit(1)
+
+    def step() -> None:
+        steps[0] = time.monotonic()
+
+    clock.progress.tell = step
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

@@ -66,6 +66,19 @@ def test_a_manifest_that_another_program_changed_is_not_written_to(
         assert b"\0" not in path.read_bytes()
 
 
+@pytest.mark.parametrize("change", [halved, scribbled, Path.unlink])
+def test_a_manifest_that_was_changed_after_the_last_generation_is_noticed_at_the_end(
+    tmp_path: Path, hashes: list[str], change: Callable[[Path], None]
+) -> None:
+    """It was cut while the champion was tested, and the run said that it was done."""
+    store, path = made(tmp_path / "run", 12, flush_each=True), tmp_path / "run" / "manifest.jsonl"
+    change(path)
+    with pytest.raises(ResourceError, match="another program changed it while the run trained: it"):
+        store.close()
+    if path.exists():
+        assert finish(tmp_path / "run", 30) == hashes[30]
+
+
 def test_a_deleted_lock_leads_to_no_second_master(tmp_path: Path, hashes: list[str]) -> None:
     store = made(tmp_path / "run", 3, flush_each=True)
     (tmp_path / "run" / "lock").unlink()

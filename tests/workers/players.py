@@ -156,6 +156,19 @@ def make_waiting(context: object) -> StandIn:
     return StandIn(context)
 
 
+def make_spinning(context: object) -> StandIn:
+    clock.progress.made()  # before it calls a plug-in, which does not return
+    while True:
+        pass
+
+
+def make_stepping(context: object) -> StandIn:
+    for _ in range(7):
+        time.sleep(0.4)
+        clock.progress.made()
+    return StandIn({})
+
+
 def prepare_at_work(context: object) -> None:
     began = time.process_time()
     while time.process_time() < began + 1.2:

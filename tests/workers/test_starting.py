@@ -10,12 +10,59 @@ from pathlib import Path
 import pytest
 
 from evo.errors import ConfigurationError, ResourceError
+from evo.store.metrics import MetricsFile
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
+from tests.helpers.calling import command
 from tests.workers.players import Job
 
 PLAYERS = "tests.workers.players:"
+SLOW = """
+import time
+import gymnasium
+import numpy as np
+
+
+class Slow(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.seconds = 20, 0.15 * (self.np_random.random() < 0.1)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        self.left -= 1
+        return np.zeros(3, np.float32), float(action), not self.left, False, {}
+
+
+gymnasium.register("Slow-v0", Slow)
+"""
+EXPERIMENT = """
+[run]
+generations = 2
+[environment]
+id = "gymnasium:Slow-v0"
+[policy]
+kind = "linear"
+[workers]
+backend = "processes"
+count = 2
+deadline = 1.0
+[validation]
+episodes = 2
+finalists = 1
+[test]
+episodes = 2
+[ga]
+population = 12
+parents = 4
+elites = 2
+episodes = 4
+"""
 
 
 def spec(player: str = "make", context: object = None, prepare: str = "", **how: object) -> WorkerSpec:
@@ -41,6 +88,28 @@ def test_what_a_process_waits_for_while_it_starts_is_named(player: str, prepare:
         with pytest.raises(ResourceError, match=r"workers cannot start: for 1 seconds .*\(\w+\.py:\d+\)") as raised:
             pool.map([Job(1)])
         assert ("workers.start=spawn" in str(raised.value)) == (start == "forkserver")
+
+
+def test_a_plug_in_that_does_not_return_while_workers_start_is_named_however_busy_it_is() -> None:
+    said = r"for 2 seconds \(see workers.deadline\) make_spinning .* not returned$"
+    with Pool(spec("make_spinning", deadline=0.5), [{}]) as pool, pytest.raises(ResourceError, match=said):
+        pool.map([Job(1)])
+
+
+def test_a_plug_in_whose_calls_take_no_processor_time_but_return_does_not_hang_while_workers_start() -> None:
+    with Pool(spec("make_stepping", {}, deadline=0.5), [{}]) as pool:
+        assert pool.map([Job(1)]).results == want([Job(1)])
+
+
+@pytest.mark.long
+def test_episodes_that_are_much_longer_than_others_are_not_taken_for_hung(tmp_path: Path) -> None:
+    (tmp_path / "slow_env.py").write_text(SLOW)
+    (tmp_path / "slow.toml").write_text(EXPERIMENT)
+    with command(tmp_path, "slow.toml", "--plugin", "slow_env", "--run-dir", "run", "--no-report") as process:
+        assert process.wait(timeout=300) == 0
+    lines = MetricsFile(tmp_path / "run").read()
+    assert [line["workers_replaced"] for line in lines] == [0, 0]
+    assert max(line["seconds"] for line in lines) > 3.0  # one of these episodes takes that long
 
 
 def test_a_process_that_compiles_for_longer_than_the_deadline_does_not_hang() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.environments.instances import OPEN
 from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.guard import Guard
@@ -27,6 +29,7 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS
+from evo.workers.worker import FIRST
 
 SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 
@@ -66,6 +69,7 @@ class TaskMatrix:
 
 _players: dict[str, tuple[Player, TaskMatrix]] = {}  # of this process, by the SHA-256 of their packed `RunSpec`
 _guard = Guard()
+atexit.register(OPEN.close)
 _given_up: list[str] = []  # why this process plays no more
 
 
@@ -116,8 +120,10 @@ def _player(key: str, packed: Packed) -> tuple[Player, TaskMatrix]:
         if spec.inference == "tensorflow" and not os.environ.get(VISIBLE):
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
+        OPEN.close()
         matrix = TaskMatrix()
-        with _guard.watching(START_DEADLINE):
+        with _guard.watching(START_DEADLINE):  # until a plug-in is called, which has less for each call
+            clock.progress.tell = partial(_guard.watch, FIRST * spec.workers.deadline)
             _players[key] = make_player(spec, matrix), matrix
     return _players[key]
 

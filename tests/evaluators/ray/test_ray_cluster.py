@@ -377,14 +377,15 @@ def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_a
     wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     faults = tmp_path / "faults"
     faults.mkdir()
-    (faults / f"spin-{2:016x}-7").touch()  # not seed 1, which the check of seeds plays that far
+    (faults / f"spin-{1:016x}-7").touch()  # in the check of seeds, which plays that far
+    (faults / f"spin-{2:016x}-7").touch()
     (faults / f"stop-{2:016x}-5").touch()
     with evaluator(tmp_path, ray_nodes, 2.0, variables={"TREACHERY": str(faults)}, **WALK) as ray:
         ray._deadlines.note(0.1, 12)
         began = time.monotonic()
         played = ray.map(plain)
         assert_same(played.results, wanted)
-        assert played.effort.replaced >= 2  # and others, where the machine is slow
+        assert played.effort.replaced >= 3  # and others, where the machine is slow
         assert not any(faults.iterdir())
         idle = [pid for raylet in ray_nodes.raylets for pid in waiting(raylet)]
         assert idle
