@@ -77,6 +77,7 @@ class Experiment:
         registry.load(plugins, file)
         source, folder = ExperimentFile.read(file), Path(file).parent
         source.hosts = hosts
+        source.import_policy(folder)
         if hosts == "ignored":
             play_here(source.tables, flags.get("backend"))
         own = _named(source.tables)
@@ -105,13 +106,17 @@ class Experiment:
         return experiment
 
     @classmethod
-    def build(cls, *, plugins: Sequence[str] = (), **sections: Mapping[str, object]) -> Experiment:
+    def build(cls, *, plugins: Sequence[str] = (), **sections: Mapping[str, object] | str) -> Experiment:
         """Return the experiment of these sections, as of a TOML file: `run={"seed": 3}, ga={"population": 64}`.
+
+        `policy="mine.keras"` has the layers of a Keras model.
 
         ConfigurationError: all mistakes, a line each.
         """
         registry.load(plugins)
-        return cls._checked(ExperimentFile("experiment", dict(plain(sections)), {}), Path("experiment.toml"))
+        source = ExperimentFile("experiment", dict(plain(sections)), {})
+        source.import_policy(Path())
+        return cls._checked(source, Path("experiment.toml"))
 
     @classmethod
     def of_champion(cls, file: Path, about: Mapping[str, Any], **flags: object) -> Experiment:

@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.errors import ConfigurationError, closest, printable
-from evo.mistakes import Mistake, name_of
+from evo.errors import ConfigurationError, EvoError, closest, printable
+from evo.files.durable import read_file
+from evo.files.layout import LARGEST_CHAMPION
+from evo.mistakes import Mistake, name_of, shown
+from evo.networks.keras_import import layers_in
 from evo.toml import plain
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
@@ -96,6 +99,16 @@ class ExperimentFile:
             self._assign(path, text, source)
         else:
             self._remove(path, source)
+
+    def import_policy(self, folder: Path) -> None:
+        """Replace `policy = "mine.keras"` by the layers of that file; it is where it says, or there from the folder."""
+        named = self.tables.get("policy")
+        if isinstance(named, str):
+            file = next((path for path in (Path(named), folder / named) if path.exists()), Path(named))
+            try:
+                self.tables["policy"] = layers_in(read_file(file, most=LARGEST_CHAMPION)).policy
+            except (EvoError, ValueError) as error:
+                raise ConfigurationError(f"{self.file}: policy: {shown(named)}: {error}") from error
 
     def is_typed(self, *path: str) -> bool:
         """Return whether the value of a key is from the command line, not from the file."""

@@ -80,7 +80,8 @@ class RunOptions(Section):
     )
     init_from: str = Field(
         "",
-        description="a run directory or champion.h5 to start from, from the working directory or else from the file",
+        description="a run directory, champion.h5 or .keras file to start from, from the working directory or else "
+        "from the file",
     )
 
 

@@ -159,7 +159,7 @@ class Options(EnvironmentOptions):
     upper: float | None = Field(None, exclude_if=lambda most: most is None, description="largest value of a weight")
     model: str = Field(
         "",
-        max_length=1 << 23,
+        max_length=40_000,
         exclude_if=lambda text: not text,
         description="description of a Keras model that the function gets, as evo.maximise writes it; empty = a vector",
     )

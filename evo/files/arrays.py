@@ -109,9 +109,9 @@ def decode(
 ) -> dict[str, NDArray[np.generic]]:
     """Return the expected arrays. Raises DataError, naming `source`, where one is missing or the file is unsafe.
 
-    Reads only hard links in the root to contiguous datasets of exactly the expected dtype and shape whose bytes the
-    file really holds. Groups, other links, external or virtual data, filters and references are refused. Unexpected
-    entries are refused too, unless `others`.
+    Reads only hard links to contiguous datasets of exactly the expected dtype and shape whose bytes the file really
+    holds, in the root or, as GROUP/NAME, in groups. Other links, external or virtual data, filters and references are
+    refused. Unexpected entries are refused too, unless `others`.
     """
     with _opened(data, source) as file:
         _check_entries(file, expected, source, others)
@@ -150,7 +150,7 @@ def _opened(data: bytes, source: str) -> Iterator[h5py.File]:
 
 def _check_entries(file: h5py.File, expected: Mapping[str, Layout], source: str, others: bool) -> None:
     found = _entries(file, source)
-    if missing := sorted(set(expected) - found):
+    if missing := sorted(name for name in expected if name not in (found if "/" not in name else file)):
         raise DataError(f"{source}: has no array {missing[0]!r}")
     if not others and (unexpected := sorted(found - set(expected))):
         raise DataError(f"{source}: has an unexpected entry {unexpected[0]!r}")
@@ -177,8 +177,10 @@ def _read(file: h5py.File, name: str, layout: Layout, available: int, source: st
 
 
 def _dataset(file: h5py.File, name: str, where: str) -> h5py.Dataset:
-    if type(file.get(name, getlink=True)) is not h5py.HardLink:
-        raise DataError(f"{where} is a link")
+    parts = name.split("/")
+    for depth in range(1, len(parts) + 1):
+        if type(file.get("/".join(parts[:depth]), getlink=True)) is not h5py.HardLink:
+            raise DataError(f"{where} is a link")
     if file.get(name, getclass=True) is not h5py.Dataset:
         raise DataError(f"{where} is not an array")
     dataset = file[name]

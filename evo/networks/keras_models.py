@@ -1,6 +1,7 @@
 """Models of Keras that users bring: described as text without code, and rebuilt from it by Keras in each process.
 
-The weights that are trained are one float32 vector, in the order of `trainable_variables`; all others are in the text.
+The weights that are trained are one float32 vector, in the order of `trainable_variables`; all others are in the text,
+which is JSON, compressed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RUNS_CODE = {  # layers with code or files of their own
 }  # fmt: skip
 VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "slice", "__ellipsis__"}  # which are no classes
 UNUSED = re.compile(r"compile_config|shared_object_id|\w+_(initializer|regularizer|constraint)")
-LARGEST = 4 << 20  # bytes of a description, and of the weights in it
+LARGEST, MOST = 40_000, 4 << 20  # characters of a description, which an experiment file must hold; bytes of its JSON
 BUILD_IT = "build it of keras.layers, with keras.Sequential or keras.Model(inputs, outputs)"
 
 
@@ -57,8 +58,9 @@ def describe(model: keras.Model) -> tuple[str, NDArray[np.float32]]:
             warnings.simplefilter("ignore")  # of code in it, which `check` names
             config = _plain(keras.saving.serialize_keras_object(model))
         check(config)
-        fixed = base64.b64encode(zlib.compress(_flat(model.non_trainable_weights).tobytes())).decode()
-        text = json.dumps({"model": _renamed(config), "fixed": fixed}, sort_keys=True)
+        fixed = base64.b64encode(_flat(model.non_trainable_weights).tobytes()).decode()
+        described = json.dumps({"model": _renamed(config), "fixed": fixed}, sort_keys=True)
+        text = base64.b64encode(zlib.compress(described.encode())).decode()
         found = KerasModel(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"start: {error}") from None
@@ -85,11 +87,10 @@ class KerasModel:
         import keras
 
         try:
-            description = json.loads(text)
+            description = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), MOST))
             check(description["model"])
             self.model: Any = keras.saving.deserialize_keras_object(description["model"], safe_mode=True)
-            packed = zlib.decompressobj().decompress(base64.b64decode(description["fixed"]), LARGEST)
-            _set(self.model.non_trainable_weights, np.frombuffer(packed, "<f4"))
+            _set(self.model.non_trainable_weights, np.frombuffer(base64.b64decode(description["fixed"]), "<f4"))
         except (TypeError, ValueError, KeyError, AttributeError, zlib.error) as error:
             raise ConfigurationError(
                 f"the model cannot be rebuilt by Keras {keras.__version__}: {error!s:.200}"
@@ -132,12 +133,16 @@ def _plain(config: Any) -> Any:
     return [_plain(value) for value in config] if isinstance(config, list | tuple) else config
 
 
+def snake_case(name: str) -> str:
+    """Return the name that Keras gives to a layer of a class."""
+    return re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))).lower()
+
+
 def _renamed(config: Any) -> Any:
     """Return a description in which names that Keras has counted in this process, as dense_7, begin with dense."""
     counts, new = dict[str, int](), dict[str, str]()
     for name, named in _named(config):
-        stem = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", str(named["class_name"]))  # as Keras makes names of classes
-        stem = re.sub("([a-z])([A-Z])", r"\1_\2", stem).lower()
+        stem = snake_case(str(named.get("class_name")))
         if name not in new and re.fullmatch(rf"{stem}(_\d+)?", name):
             counts[stem] = counts.get(stem, -1) + 1
             new[name] = f"{stem}_{counts[stem]}" if counts[stem] else stem

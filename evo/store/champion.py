@@ -125,15 +125,21 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
         raise ValueError(f"the layers do not add up to weights of shape {flat.shape}")
     if len(set(names)) != len(names) or "about" in names:
         raise ValueError("layers must have distinct names, and none may be 'about'")
+    text = facts_of(flat, layers, about)
+    data = encode({"about": np.frombuffer(text, np.uint8), **split_layers(flat, layers)})
+    readable = {**without_checksum(text), "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
+    return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def facts_of(weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> bytes:
+    """Return the description of a champion of these weights [P], as text."""
     facts = {
         "about": dict(about),
         "format": FORMAT,
         "layers": [[name, list(shape)] for name, shape in layers],
-        "weights_sha256": hashlib.sha256(flat.tobytes()).hexdigest(),
+        "weights_sha256": hashlib.sha256(weights.tobytes()).hexdigest(),
     }
-    data = encode({"about": np.frombuffer(with_checksum(facts), np.uint8), **split_layers(flat, layers)})
-    readable = {**facts, "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
-    return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
+    return with_checksum(facts)
 
 
 def write_champion(directory: Path, data: bytes, readable: bytes) -> None:

@@ -24,6 +24,7 @@ from evo.errors import DataError, ResourceError
 from evo.files.durable import open_regular, write_all
 from evo.files.layout import LARGEST_CHAMPION
 from evo.store.champion import ABOUT_LARGEST, Champion, champion_file, checked_champion, unpack
+from evo.store.keras_archive import ZIP, unpack_keras
 
 WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
@@ -42,8 +43,8 @@ SIZES = struct.Struct("<QQ")
 OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, without the weights
 
 
-def read_champion(path: Path) -> Champion:
-    """Return the champion of an untrusted run directory or champion.h5.
+def read_champion(path: Path, *, keras: bool = False) -> Champion:
+    """Return the champion of an untrusted run directory or champion.h5; `keras`: or the network of a .keras archive.
 
     Nothing in the file is executed, and no link in it is followed. Raises DataError where the file is invalid,
     ResourceError where no process can be started.
@@ -51,7 +52,7 @@ def read_champion(path: Path) -> Champion:
     file = champion_file(path)
     with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
         head = os.pread(descriptor, 512, 0)
-        if not head.startswith(SIGNATURE):
+        if not head.startswith(SIGNATURE) and not (keras and head.startswith(ZIP)):
             raise DataError(
                 f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}; "
                 "give a run directory or a champion.h5"
@@ -102,7 +103,8 @@ def child(source: str) -> None:
         _end_with_parent()
         _limit(size)
         with open(0, "rb", closefd=False) as file:
-            facts, weights = unpack(file.read(size), source)
+            data = file.read(size)
+        facts, weights = (unpack_keras if data.startswith(ZIP) else unpack)(data, source)
         write_all(1, SIZES.pack(len(facts), weights.nbytes))
         write_all(1, facts)
         write_all(1, weights.data.cast("B"))

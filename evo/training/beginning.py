@@ -188,7 +188,7 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    champion = read_champion(Path(source))
+    champion = read_champion(Path(source), keras=True)
     environment, here = champion.about.get("environment"), experiment.environment.model_dump()
     for name, what in MEANING.items():
         theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)

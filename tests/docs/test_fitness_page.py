@@ -11,6 +11,7 @@ import pytest
 import evo
 from evo.plugins import registry
 from tests.helpers.calling import summary_of
+from tests.helpers.learning import tensorflow  # noqa: F401
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fitness.md").read_text()
 

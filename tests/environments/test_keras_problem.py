@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import evo
 from evo.errors import ConfigurationError
 from evo.networks.keras_models import KerasModel, describe
 from tests.helpers.calling import called
+from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.plugins import keras_fitness
 
 keras = pytest.importorskip("keras")
@@ -123,7 +126,7 @@ def test_a_model_that_would_need_code_is_named() -> None:
 
 
 def test_a_description_that_names_code_is_refused_before_anything_is_built() -> None:
-    text = json.loads(describe(small())[0])
+    text = json.loads(zlib.decompress(base64.b64decode(describe(small())[0])))
     layer = text["model"]["config"]["layers"][1]
     for change, said in (
         ({"module": "os", "class_name": "system"}, "system"),
@@ -133,6 +136,9 @@ def test_a_description_that_names_code_is_refused_before_anything_is_built() -> 
     ):
         layer["config"]["activation"] = change
         with pytest.raises(ConfigurationError, match=said):
-            KerasModel(json.dumps(text))
+            KerasModel(base64.b64encode(zlib.compress(json.dumps(text).encode())).decode())
     with pytest.raises(ConfigurationError, match="cannot be rebuilt"):
         KerasModel("{}")
+    large = keras.Sequential([keras.Input((1,)), keras.layers.Dense(20_000, trainable=False), keras.layers.Dense(1)])
+    with pytest.raises(ConfigurationError, match="mostly of weights that are not trained"):
+        describe(large)

@@ -1,0 +1,189 @@
+"""Models of Keras whose layers our kernels compute, from their description in a .keras archive; no code of it is run.
+
+An archive is a zip of config.json, which says what the layers are, and of the weights, as an HDF5 file.
+"""
+
+from __future__ import annotations
+
+import encodings.cp437  # noqa: F401 - with which zipfile decodes names; a sandbox cannot import it later
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from evo.errors import ConfigurationError
+from evo.networks.keras_models import snake_case
+from evo.networks.layer import parse
+from evo.networks.network import EPSILON, Network, Options
+
+CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # in an archive
+LARGEST_CONFIG = 1 << 20  # bytes
+KNOWN = "Conv2D, Dense, MaxPooling2D, AveragePooling2D, LayerNormalization, Flatten, Activation, ReLU, Dropout"
+POOLS = {"MaxPooling2D": "max_pool", "AveragePooling2D": "average_pool"}
+DOES_NOTHING = {"Dropout", "SpatialDropout2D", "GaussianNoise", "GaussianDropout"}  # where it does not train
+ALIKE: dict[str, dict[str, tuple[Any, ...]]] = {  # options of layers with the values that our kernels have
+    "Conv2D": {"data_format": ("channels_last",), "dilation_rate": ([1, 1], 1), "groups": (1,)},
+    "MaxPooling2D": {"data_format": ("channels_last",)},
+    "AveragePooling2D": {"data_format": ("channels_last",)},
+    "Flatten": {"data_format": ("channels_last",)},
+    "LayerNormalization": {"epsilon": (EPSILON,), "rms_scaling": (False,)},
+    "ReLU": {"max_value": (None,), "negative_slope": (0.0,), "threshold": (0.0,)},
+}
+
+
+@dataclass
+class KerasLayers:
+    """The layers of a Keras model as those of a network."""
+
+    shape: tuple[int, ...]  # of an observation
+    hidden: list[str] = field(default_factory=list)  # as in `policy.layers`
+    outputs: int = 0
+    arrays: list[tuple[str, float]] = field(default_factory=list)  # paths in the HDF5 file; "": it is filled with this
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The section [policy] of its network."""
+        return {"layers": self.hidden} if self.hidden else {"kind": "linear"}
+
+    def network(self) -> Network:
+        """Return the network that computes the same; ConfigurationError: a number of a layer is too large."""
+        return Network.build(Options.model_validate(self.policy), self.shape, self.outputs)
+
+
+def member(archive: bytes, name: str, most: int) -> bytes:
+    """Return a file of a .keras archive; ConfigurationError: it has none, or a larger one."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(name) as file:
+            data = file.read(most + 1)
+    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        raise ConfigurationError(f"is no .keras archive of Keras 3 with a {name}: {error!s:.80}") from error
+    if len(data) > most:
+        raise ConfigurationError(f"its {name} is larger than {most:,} bytes")
+    return data
+
+
+def layers_in(archive: bytes) -> KerasLayers:
+    """Return the layers of a .keras archive; ConfigurationError names what our kernels do not compute."""
+    try:
+        found = _layers_of(json.loads(member(archive, CONFIG, LARGEST_CONFIG)))
+        found.network()
+        return found
+    except ConfigurationError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise ConfigurationError(f"its {CONFIG} describes no chain of layers: {error!s:.120}") from error
+
+
+def _layers_of(model: Mapping[str, Any]) -> KerasLayers:
+    if model["class_name"] not in ("Sequential", "Functional", "Model"):
+        raise ConfigurationError(
+            f"{_own(model)} is a {model['class_name']!s:.40}; only Sequential and chains are known"
+        )
+    first, *layers = model["config"]["layers"]
+    if first["class_name"] != "InputLayer":
+        raise ConfigurationError("its first layer is no Input, so the shape of an observation is not known")
+    before = first
+    for layer in layers if model["class_name"] != "Sequential" else ():
+        (node,) = layer["inbound_nodes"]
+        (tensor,) = node["args"]
+        if tensor["config"]["keras_history"][0] != before["config"]["name"]:
+            raise ConfigurationError(f"the layer {_own(layer)} does not follow {_own(before)}: only chains are known")
+        before = layer
+    shape = first["config"]["batch_shape"][1:]
+    if not shape or not all(type(side) is int and 0 < side < 1 << 16 for side in shape):
+        raise ConfigurationError(f"its input has the shape {shape!s:.60}; all of its sides must be known")
+    found, counts = KerasLayers(tuple(shape)), dict[str, int]()
+    place = _Place(len(shape) == 3, len(shape) == 1)
+    for layer in layers:
+        stem = snake_case(layer["class_name"])
+        counts[stem] = counts.get(stem, -1) + 1
+        _add(found, place, layer, f"layers/{stem}_{counts[stem]}" if counts[stem] else f"layers/{stem}")
+    if not place.outputs:
+        raise ConfigurationError("its last layer must be a Dense without an activation, or with softmax")
+    found.outputs = place.outputs
+    return found
+
+
+@dataclass
+class _Place:
+    """Where the chain has come to."""
+
+    image: bool  # it has rows and columns
+    flat: bool
+    rows_flattened: bool = False  # without a Dense since
+    outputs: int = 0  # of a Dense that would be the last layer
+    softmax: bool = False  # behind it
+
+
+def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str) -> None:
+    """Add a layer; ConfigurationError where our kernels do not compute it, or not there."""
+    kind, config, name = layer["class_name"], layer["config"], _own(layer)
+    if layer.get("module") != "keras.layers" or layer.get("registered_name") not in (None, kind):
+        raise ConfigurationError(f"the layer {name} is a {kind!s:.40} of its own code, which is not run")
+    for key, values in ALIKE.get(kind, {}).items():
+        if key in config and config[key] not in values:
+            raise ConfigurationError(f"the layer {name} has {key} = {config[key]!s:.40}; only {values[0]} is known")
+    policy = config.get("dtype", "float32")
+    if (policy["config"]["name"] if isinstance(policy, dict) else policy) != "float32":
+        raise ConfigurationError(f"the layer {name} does not compute in float32")
+    activation = {"ReLU": "relu"}.get(kind, config.get("activation", "linear"))
+    if kind in DOES_NOTHING or (kind, activation) == ("Activation", "linear"):
+        return
+    if place.softmax:
+        raise ConfigurationError(f"the layer {name} follows a softmax, which is known in the last layer alone")
+    place.softmax = activation == "softmax"
+    if place.outputs and (kind, activation) != ("Activation", "softmax"):
+        found.hidden.append(f"dense {place.outputs}")  # another layer follows it
+        place.outputs = 0
+    if kind == "Dense" and place.flat:
+        place.outputs, place.rows_flattened = parse(f"dense {config['units']}").numbers[0], False
+        if activation not in ("linear", "softmax"):
+            found.hidden.append(f"dense {place.outputs}")
+            place.outputs = 0
+    elif kind == "Conv2D" and place.image:
+        found.hidden.append(f"conv {config['filters']} {_side(config, 'kernel_size', name)} "
+                            f"{_side(config, 'strides', name)} {config['padding']}")  # fmt: skip
+    elif kind in POOLS and place.image:
+        size, step = _side(config, "pool_size", name), _side(config, "strides", name)
+        found.hidden.append(f"{POOLS[kind]} {size} {step} {config['padding']}")
+    elif kind == "LayerNormalization" and (place.image or place.flat) and not place.rows_flattened:
+        if config["axis"] not in (-1, [-1], [3 if place.image else 1]):
+            raise ConfigurationError(f"the layer {name} normalises the axes {config['axis']!s:.40}, not the last one")
+        found.hidden.append("norm")
+    elif kind == "Flatten":
+        place.rows_flattened |= place.image and prod(found.shape[:2]) > 1
+        place.image, place.flat = False, True
+    elif kind not in ("Activation", "ReLU"):
+        known = kind in KNOWN.split(", ")
+        what = f"a {kind} at a place where it is not known" if known else f"a {kind!s:.40}; known are {KNOWN}"
+        raise ConfigurationError(f"the layer {name} is {what}")
+    if activation in ("relu", "tanh"):
+        found.hidden.append(activation)
+    elif activation != "linear" and not (activation == "softmax" and place.outputs):
+        raise ConfigurationError(f"the layer {name} has the activation {activation!s:.40}; known are relu and tanh")
+    if kind in ("Dense", "Conv2D"):
+        found.arrays += [(f"{path}/vars/0", 0.0), (f"{path}/vars/1" if config["use_bias"] else "", 0.0)]
+    elif kind == "LayerNormalization":
+        gamma, beta = config["scale"], config["center"]
+        found.arrays += [
+            (f"{path}/vars/0" if gamma else "", 1.0),
+            (f"{path}/vars/{int(gamma)}" if beta else "", 0.0),
+        ]
+
+
+def _own(layer: Mapping[str, Any]) -> str:
+    """Return the name of a layer, for a message."""
+    return f"{layer['config'].get('name', layer['class_name'])!s:.40}"
+
+
+def _side(config: Mapping[str, Any], key: str, name: str) -> int:
+    """Return the side of a square."""
+    sides = config[key] if config[key] is not None else config["pool_size"]
+    one, *others = sides if isinstance(sides, list) else [sides]
+    if any(other != one for other in others):
+        raise ConfigurationError(f"the layer {name} has {key} = {sides!s:.40}; only squares are known")
+    return int(one)

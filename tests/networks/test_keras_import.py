@@ -1,0 +1,204 @@
+"""Models of Keras are imported from their description: equal outputs, or the name of a layer that is not known."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import evo
+from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError, DataError
+from evo.kernels import lanes
+from evo.networks.keras_form import build_keras, set_weights
+from evo.networks.keras_import import layers_in
+from evo.networks.network import Network, Options
+from evo.store.sandbox import read_champion
+from evo.training.beginning import start_of
+from tests.helpers.learning import tensorflow  # noqa: F401
+
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
+layers = keras.layers
+
+
+def chain(shape: tuple[int, ...], *parts: Any, functional: bool = False) -> Any:
+    """Return a model with weights that are all drawn."""
+    model = keras.Sequential([keras.Input(shape), *parts])
+    if functional:
+        x = inputs = keras.Input(shape)
+        for part in parts:
+            x = part(x)
+        model = keras.Model(inputs, x)
+    draw = np.random.default_rng(1)
+    for variable in model.weights:
+        variable.assign(draw.normal(size=variable.shape))
+    return model
+
+
+def imported(tmp_path: Path, model: Any) -> tuple[Network, np.ndarray]:
+    """Return what is read of a model that is saved."""
+    model.save(tmp_path / "mine.keras")
+    network = layers_in((tmp_path / "mine.keras").read_bytes()).network()
+    return network, read_champion(tmp_path / "mine.keras", keras=True).weights
+
+
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "make"),
+    [
+        ((5,), lambda: [layers.Dense(3)]),
+        ((5,), lambda: [layers.Dense(7, "relu"), layers.Dropout(0.3), layers.Dense(6, "tanh", use_bias=False),
+                        layers.LayerNormalization(), layers.Dense(3, "softmax")]),
+        ((4, 3), lambda: [layers.Flatten(), layers.LayerNormalization(scale=False), layers.Dense(4), layers.ReLU(),
+                          layers.Dense(5), layers.LayerNormalization(center=False), layers.Dense(2)]),
+        ((9, 8, 3), lambda: [layers.Conv2D(5, 3, 2, "same", activation="relu"), layers.LayerNormalization(),
+                             layers.MaxPooling2D(2), layers.Conv2D(4, 2, use_bias=False), layers.Activation("tanh"),
+                             layers.AveragePooling2D(2, 1, "same"), layers.Flatten(), layers.Dense(6, "relu"),
+                             layers.Dense(3), layers.Activation("softmax")]),
+    ],
+)  # fmt: skip
+def test_an_imported_network_has_the_outputs_of_keras(
+    tmp_path: Path, shape: tuple[int, ...], make: Any, functional: bool
+) -> None:
+    model = chain(shape, *make(), functional=functional)
+    network, weights = imported(tmp_path, model)
+    observations = np.random.default_rng(2).normal(size=(6, *shape)).astype(np.float32)
+    wanted, found = np.asarray(model(observations)), lanes.scores(network, weights, observations)
+    if "softmax" in str(model.get_config()["layers"][-1]):
+        powers = np.exp(found - found.max(axis=1, keepdims=True))
+        found = powers / powers.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_what_is_exported_is_imported_with_the_same_bits(tmp_path: Path) -> None:
+    network = Network.build(Options(layers=["conv 4 3 2 same", "norm", "relu", "max_pool 2", "dense 6", "tanh"]),
+                            (8, 8, 2), 3)  # fmt: skip
+    weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
+    model = build_keras(network)
+    set_weights(model, network, weights)
+    again, read = imported(tmp_path, model)
+    assert again == network
+    np.testing.assert_array_equal(read, weights)
+
+
+def test_a_run_has_the_layers_of_a_model_and_starts_from_its_weights(tmp_path: Path) -> None:
+    experiment: dict[str, dict[str, Any]] = {
+        "run": {"algorithm": "sep_cma_es", "generations": 2, "init_from": str(tmp_path / "mine.keras")},
+        "environment": {"id": "catch"},
+        "sep_cma_es": {"population": 4, "sigma": 0.01, "episodes": 2},
+        "validation": {"episodes": 4}, "test": {"episodes": 4}, "workers": {"backend": "serial"},
+    }  # fmt: skip
+    shape = Experiment.build(environment={"id": "catch"}).network().shape
+    model = chain(shape, layers.Flatten(), layers.Dense(8, "tanh"), layers.Dense(3))
+    _, weights = imported(tmp_path, model)
+    file = tmp_path / "mine.toml"
+    text = ['policy = "mine.keras"', *(
+        line for name, table in experiment.items()
+        for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
+    )]  # fmt: skip
+    file.write_text("\n".join(text))
+    loaded = Experiment.load(file)
+    assert loaded.policy.layers == ["dense 8", "tanh"]
+    start = start_of(loaded)
+    assert start is not None
+    np.testing.assert_array_equal(start.weights, weights)
+    for _ in evo.train(loaded, tmp_path / "run"):
+        pass
+    (tmp_path / "mine.keras").unlink()  # the run has its own copy
+    again = Experiment.load(tmp_path / "run" / "config.resolved.toml", resolved=True)
+    assert again.policy == loaded.policy
+    assert evo.Run(tmp_path / "run").champion.weights.shape == weights.shape
+
+
+@keras.saving.register_keras_serializable("mine")
+class Own(keras.layers.Layer):  # type: ignore[misc, name-defined]
+    """A layer of a user."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "said"),
+    [
+        ((3,), lambda: [layers.Lambda(lambda x: 2 * x, name="twice"), layers.Dense(1)], "twice is a Lambda; known are"),
+        ((3,), lambda: [Own(name="mine"), layers.Dense(1)], "mine is a Own of its own code"),
+        ((4, 3), lambda: [layers.GRU(2, name="memory"), layers.Dense(1)], "memory is a GRU; known are"),
+        ((3,), lambda: [layers.Dense(2, "elu", name="soft"), layers.Dense(1)], "soft has the activation elu"),
+        ((3,), lambda: [layers.Dense(2, "softmax"), layers.Dense(1, name="behind")], "behind follows a softmax"),
+        ((4, 3), lambda: [layers.Dense(2, name="each")], "each is a Dense at a place where"),
+        ((4, 4, 1), lambda: [layers.Flatten(), layers.LayerNormalization(name="all"), layers.Dense(1)], "all is a"),
+        ((4, 4, 1), lambda: [layers.Conv2D(2, (2, 3), name="wide"), layers.Flatten(), layers.Dense(1)], "only squares"),
+        ((4, 4, 1), lambda: [layers.Conv2D(2, 2, dilation_rate=2), layers.Flatten(), layers.Dense(1)], "dilation_rate"),
+        ((3,), lambda: [layers.Dense(2), layers.LayerNormalization(epsilon=1e-6), layers.Dense(1)], "epsilon"),
+        ((3,), lambda: [layers.Dense(2, "relu")], "its last layer must be a Dense"),
+        ((None,), lambda: [layers.Dense(2, "relu")], "all of its sides"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(
+    tmp_path: Path, shape: tuple[int | None, ...], parts: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if None in shape:
+        archive(tmp_path / "mine.keras", shape)
+    else:
+        keras.Sequential([keras.Input(shape), *parts()]).save("mine.keras")
+    with pytest.raises(ConfigurationError, match=f'^experiment: policy: "mine.keras": .*{said}'):
+        Experiment.build(policy="mine.keras", environment={"id": "catch"})
+    with pytest.raises(DataError, match=f"^mine.keras: .*{said}"):
+        read_champion(Path("mine.keras"), keras=True)
+
+
+def archive(path: Path, shape: tuple[int | None, ...] = (2,), weights: bytes | None = None, **changes: Any) -> None:
+    """Write an archive of one layer by hand."""
+    layer = {"name": "dense", "units": 1, "activation": "linear", "use_bias": True, **changes}
+    parts = [
+        {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, *shape]}},
+        {"module": "keras.layers", "class_name": "Dense", "config": layer},
+    ]
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("config.json", json.dumps({"class_name": "Sequential", "config": {"layers": parts}}))
+        if weights is not None:
+            file.writestr("model.weights.h5", weights)
+
+
+def weights_file(**links: Any) -> bytes:
+    """Return an HDF5 file of one layer, with links in place of its arrays, or without them."""
+    written = io.BytesIO()
+    with h5py.File(written, "w") as file:
+        group = file.create_group("layers/dense/vars")
+        for name, shape in (("0", (2, 1)), ("1", (1,))):
+            if not isinstance(links.get(f"v{name}"), h5py.Empty):
+                group[name] = links.get(f"v{name}", np.ones(shape, np.float32))
+    return written.getvalue()
+
+
+def test_archives_that_somebody_made_up_are_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.keras"
+    archive(file, weights=weights_file())
+    assert read_champion(file, keras=True).weights.tolist() == [1, 1, 1]
+    for said, weights, changes in (
+        ("no .keras archive", None, {}),
+        ("is a link", weights_file(v0=h5py.ExternalLink("/etc/passwd", "x"), v1=h5py.SoftLink("/y")), {}),
+        ("is a link", weights_file(v0=h5py.SoftLink("/nowhere")), {}),
+        ("has no array 'layers/dense/vars/1'", weights_file(v1=h5py.Empty("f4")), {}),
+        ("expected <f4", weights_file(v1=np.ones(1, np.float64)), {}),
+        ("not a readable HDF5", pickle.dumps([1]), {}),
+        ("no chain of layers", weights_file(), {"units": [1]}),
+        ("no chain of layers.*whole number", weights_file(), {"units": 10**6}),
+        ("has the activation", weights_file(), {"activation": {"class_name": "function", "config": "eval"}}),
+    ):
+        archive(file, weights=weights, **changes)
+        with pytest.raises(DataError, match=said):
+            read_champion(file, keras=True)
+    file.write_bytes(pickle.dumps([1]))
+    with pytest.raises(DataError, match="it seems to be a pickle"):
+        read_champion(file, keras=True)
+    archive(file)
+    with pytest.raises(DataError, match=r"it seems to be a \.keras archive"):
+        read_champion(file)  # as a champion, it is not
