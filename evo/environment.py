@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
+TASKS = 16  # of a round, about, where frames are dear
 RANDOM = "random"  # among the players that need no learning: the one that draws its actions
 
 
@@ -102,6 +103,18 @@ class Environment(Protocol):
     def game(self) -> Any:
         """The `CompiledGame`, where there is one; None: it is played through Gymnasium's interface."""
         return None
+
+    @property
+    def dear(self) -> bool:
+        """Whether frames cost so much that fewer of them evaluate by default: it is not compiled."""
+        return self.game is None and self.problem is None
+
+    def per_task(self, count: int, usual: int) -> int:
+        """Return how many of `count` episodes or candidates play in one task: fewer than usual where frames are dear.
+
+        That depends on no number of workers, so that results do not, and leaves enough tasks for 16 workers.
+        """
+        return max(1, min(usual, count // TASKS)) if self.dear else usual
 
     @property
     def seed_bits(self) -> int:

@@ -289,18 +289,24 @@ class Effort:
 class Spent:
     """What a run has spent."""
 
-    frames: int = 0
+    frames: int = 0  # of training
     seconds: float = 0.0
     forward_passes: int = 0  # of networks, in playing and in learning
     multiply_adds: int = 0  # of these, and of backward passes, two forward passes each
     cpu_seconds: float = 0.0  # of processor time, of the master and of workers
+    frames_validating: int = 0
 
     @classmethod
     def of(cls, metrics: Mapping[str, float]) -> Spent:
         """Return what the metrics of a generation say; 0 where they say nothing."""
         frames, passes, products = (int(metrics.get(n, 0)) for n in ("frames", "forward_passes", "multiply_adds"))
         seconds, cpu_seconds = (round(float(metrics.get(n, 0.0)), 6) for n in ("seconds", "cpu_seconds"))
-        return cls(frames, seconds, passes, products, cpu_seconds)
+        return cls(frames, seconds, passes, products, cpu_seconds, int(metrics.get("frames_validating", 0)))
+
+    @property
+    def played(self) -> int:
+        """Return the frames of training and validation."""
+        return self.frames + self.frames_validating
 
     def plus(self, more: Spent) -> Spent:
         """Return the sum."""

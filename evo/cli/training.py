@@ -107,7 +107,7 @@ def train_to_the_end(
                     summary.run_dir = None
             finally:  # only now it is certain how much of it is committed
                 summary.generations, summary.state_hash = store.next_generation, store.state_hash
-                summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
+                summary.frames, summary.seconds = store.spent.played, store.spent.seconds
     summary.status = "done"
     test = None if summary.champion is None else summary.champion.test
     baselines: Mapping[str, Baseline] = {}  # what players that need no learning score on the same test episodes
@@ -277,8 +277,6 @@ def ending(
             display.say("test       " + score_text(champion.test).replace("\n", "\n" + 11 * " "))
             if others := baselines_text(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
-            elif experiment.environment.id.startswith(PREFIX):
-                display.say("baselines  none for Gymnasium environments")
             random = (baselines or {}).get(RANDOM)
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")

@@ -86,6 +86,11 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]
         algorithm = sections.get(str(_value_of(tables, "run", "algorithm")))
         sections["policy"], wrong = _fitted(sections["policy"], sections["environment"], algorithm)
         mistakes += wrong
+        if algorithm is not None and not mistakes and environment_of(sections["environment"]).dear:
+            candidates, generations = algorithm.candidates(), algorithm.generations or sections["run"].generations
+            episodes = candidates * int(getattr(algorithm, "episodes", 1))  # of a generation
+            sections["validation"] = sections["validation"].affordable(candidates, episodes)
+            sections["test"] = sections["test"].affordable(generations * episodes)
     return sections, mistakes
 
 

@@ -213,6 +213,13 @@ class Experiment:
         """Return the network that the policy describes for this environment and algorithm."""
         return Network.of(self.policy, environment_of(self.environment), self.extra_outputs)
 
+    @property
+    def candidates_per_task(self) -> int:
+        """Return how many candidates play in one task."""
+        usual = self.options.candidates_per_task(self.network().flops)
+        each = environment_of(self.environment).per_task(self.options.candidates(), usual)
+        return self.workers.candidates_per_task or each
+
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
         from evo.kernels.lanes import ARITHMETIC as LANES
@@ -237,8 +244,7 @@ class Experiment:
         if not lanes and (
             not self.learns or self.options.candidates() > 1
         ):  # as configured; how many fill a call on a GPU changes no bit
-            usual = self.options.candidates_per_task(self.network().flops)
-            identity["candidates_per_task"] = self.workers.candidates_per_task or usual
+            identity["candidates_per_task"] = self.candidates_per_task
         return identity
 
     def code(self) -> dict[str, dict[str, str]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Self
 
 from pydantic import Field
 
 from evo.options import Section
 from evo.records import Spent
+
+VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are dear
+FEWEST, FEWEST_TESTED, FINALISTS = 16, 32, 4  # validation episodes, test episodes, networks per validation there
 
 ROUNDED = ", since budgets are checked between generations"
 SPENT = {  # what a budget can limit, and in words how much of it was spent
@@ -22,7 +26,7 @@ SPENT = {  # what a budget can limit, and in words how much of it was spent
 class Budget(Section):
     """Looked at between generations: a run stops early where one of these is reached."""
 
-    frames: int = Field(0, ge=0, description="frames of training and validation after which the run ends; 0 = no limit")
+    frames: int = Field(0, ge=0, description="frames of training after which the run ends; 0 = no limit")
     seconds: float = Field(
         0.0, ge=0, description="seconds of training, over all resumes, after which the run ends; 0 = no limit"
     )
@@ -78,6 +82,9 @@ class RunOptions(Section):
         Budget(),
         description="limits that end a run early, checked between generations",
     )
+    keep_every: int = Field(
+        100, ge=1, le=10_000_000, description="generations between checkpoints that are kept for good"
+    )
     init_from: str = Field(
         "",
         description="a run directory, champion.h5 or .keras file to start from, from the working directory or else "
@@ -88,19 +95,56 @@ class RunOptions(Section):
 class ValidationOptions(Section):
     """The [validation] section: how the champion is chosen, alike for every algorithm."""
 
-    every: int = Field(10, ge=1, le=10_000_000, description="generations between validations")
-    episodes: int = Field(256, ge=1, le=100_000, description="validation episodes per finalist, fixed for a run")
-    finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most")
+    every: int = Field(
+        10, ge=1, le=10_000_000, description="generations between validations; Gymnasium's by default more"
+    )
+    episodes: int = Field(
+        256,
+        ge=1,
+        le=100_000,
+        description="validation episodes per finalist, fixed for a run; Gymnasium's by default fewer",
+    )
+    finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most; Gymnasium's by default 4")
+
+    def affordable(self, candidates: int, episodes: int) -> Self:
+        """Return these options with a twentieth of the training episodes in validation, where that is not set.
+
+        `episodes` are those of a training generation, of all `candidates`.
+        """
+        chosen = {name: getattr(self, name) for name in self.model_fields_set}
+        finalists = chosen.setdefault("finalists", min(FINALISTS, candidates))
+        networks = VALIDATION_SHARE * min(finalists, candidates)
+        each = min(256, max(FEWEST, episodes * chosen.get("every", 10) // networks))
+        often = max(10, -(-networks * chosen.setdefault("episodes", each) // episodes))
+        chosen.setdefault("every", min(often, 10_000_000))
+        return self.model_copy(update=chosen)
 
 
 class TestOptions(Section):
     """The [test] section: the champion's score on test episodes, which is only reported."""
 
-    every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")
-    episodes: int = Field(1000, ge=1, le=1_000_000, description="test episodes, the same for every run")
+    every: int = Field(
+        10, ge=0, le=10_000_000, description="generations between tests; 0 = at the end alone, Gymnasium's by default"
+    )
+    episodes: int = Field(
+        1000, ge=1, le=1_000_000, description="test episodes, the same for every run; Gymnasium's by default fewer"
+    )
     block: int = Field(
         0,
         ge=0,
         le=4000,
         description="number of the block of a million test episodes; 0 = the one that every run uses by default",
     )
+
+    def affordable(self, episodes: int) -> Self:
+        """Return these options with a test at the end, of a twentieth of all training episodes, where not set."""
+        few = {"every": 0, "episodes": min(1000, max(FEWEST_TESTED, episodes // TEST_SHARE))}
+        return self.model_copy(update={name: few[name] for name in few.keys() - self.model_fields_set})
+
+    def due(self, generation: int) -> bool:
+        """Return whether there is a test after a generation that is not the last."""
+        return bool(self.every) and (generation + 1) % self.every == 0
+
+    def count(self, generations: int) -> int:
+        """Return how many tests a run of so many generations has."""
+        return max(1, -(-generations // self.every)) if self.every else 1

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo import environment
-from evo.environments.instances import Instance, close
-from evo.environments.spaces import Spaces, spaces_of, with_array_observations, with_known_actions
-from evo.errors import ConfigurationError
+from evo.environments.instances import OPEN, Instance, close
+from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observations, with_known_actions
+from evo.errors import ConfigurationError, MissingPluginError
 from evo.options import IN_TRAINING, EnvironmentOptions
-from evo.plugins import mistakes
+from evo.plugins import mistakes, registry
 from evo.plugins.mistakes import MOST_SEEN, PASSED_ON
 from evo.process import Stopped
 from evo.records import GOES_ON
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
+LONGEST_RANDOM = 10_000  # steps of an episode of the random player
+MAKING = ("wrappers", "kwargs")  # options that may be why an environment cannot be made
 LEAST_DEVIATION = 1e-8
 MOST_DEVIATIONS = 10.0
 
@@ -53,26 +57,35 @@ class Options(EnvironmentOptions):
         16, ge=1, le=1024, description="environments that a worker keeps open, whose episodes are played side by side"
     )
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
+    wrappers: list[Annotated[str, Field(pattern=r"^\w+(\.\w+)*:[A-Za-z]\w*$")]] = Field(
+        [],
+        description='wrappers, the innermost first, as in ["minigrid.wrappers:ImgObsWrapper"]: of gymnasium.wrappers, '
+        "or of a module that --plugin names",
+    )
 
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
         usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1, "seed_bits": 31, "instances": 16}
+        usual["wrappers"] = []
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
     def league(self) -> dict[str, Any]:
-        """Return how observations are normalised, and how many are shown together."""
-        return {"stack": self.stack, **({"normalise": self.normalise} if self.normalise else {})}
+        """Return how observations are wrapped and normalised, and how many are shown together."""
+        chosen = {"normalise": self.normalise, "wrappers": self.wrappers}
+        return {"stack": self.stack, **{key: value for key, value in chosen.items() if value}}
 
     @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
-        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "instances"})
+        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "wrappers", "instances"})
 
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
-        others = {name for changes in self.changes for name in changes.keys() & {"kwargs", "normalise", "stack"}}
+        others = {
+            name for changes in self.changes for name in changes.keys() & {"kwargs", "normalise", "stack", "wrappers"}
+        }
         if self.normalise and others:
             raise ValueError(
                 f"training: {', '.join(sorted(others))} cannot be another one where observations are normalised"
@@ -87,6 +100,29 @@ class Options(EnvironmentOptions):
         if not name or ":" in name:
             raise ValueError(f'"{value}" is not "gymnasium:" and a registered name; name its module with --plugin')
         return value
+
+
+def _wrapper(named: str) -> Callable[[Any], Any]:
+    """Return the class that "module:Class" names; no module is imported because an experiment file names it.
+
+    MissingPluginError: the module is neither gymnasium.wrappers nor a plug-in.
+    """
+    import gymnasium.wrappers
+
+    module, _, name = named.partition(":")
+    if module != gymnasium.wrappers.__name__ and module not in registry.loaded():
+        raise MissingPluginError(f"environment.wrappers: {named} needs its module: add --plugin {module}")
+    found = getattr(sys.modules[module], name, None)
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
+        raise ConfigurationError(f"environment.wrappers: {module} has no gymnasium.Wrapper of the name {name}")
+    return found
+
+
+def gymnasium_spec(identifier: str) -> Any:
+    """Return what is registered by a name, as in "gymnasium:CartPole-v1"; None where nothing is."""
+    import gymnasium
+
+    return gymnasium.registry.get(identifier.removeprefix(PREFIX))
 
 
 def is_registered(identifier: str) -> bool:
@@ -131,13 +167,16 @@ class GymnasiumEnvironment(environment.Environment):
             self.options.model_copy(update={"max_steps": 0, "training": {}, "training_generations": 0})
         )
 
-    def _raw(self) -> gymnasium.Env[Any, Any]:
+    def _raw(self, **drawn: str) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""
         import gymnasium
 
-        name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs)
+        name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs, **drawn)
+        wrappers = [_wrapper(named) for named in self.options.wrappers]
         try:
             env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None, **arguments)
+            for one in wrappers:
+                env = one(env)
         except gymnasium.error.Error as error:
             text, advice = str(error).rstrip("."), "--plugin MODULE loads the module that registers it"
             unknown = "" if is_registered(name) else f"{' ' if text.endswith('?') else '; '}{advice}"
@@ -145,21 +184,20 @@ class GymnasiumEnvironment(environment.Environment):
         except (Stopped, *PASSED_ON):
             raise
         except BaseException as error:
-            key, where = "kwargs" if self.options.kwargs else "id", mistakes.place_of(error)
+            key, where = next((key for key in MAKING if getattr(self.options, key)), "id"), mistakes.place_of(error)
             raise ConfigurationError(
                 f"environment.{key}: making {name} {mistakes.exception_text(error)}{where}"
             ) from error
         try:
-            return with_known_actions(with_array_observations(env, name, self.options.stack), name)
+            shown = with_array_observations(env, name, self.options.stack, scaled=not self.options.normalise)
+            return with_known_actions(shown, name)
         except ConfigurationError:
             close(env)
             raise
 
     @cached_property
     def _spaces(self) -> Spaces:
-        import gymnasium
-
-        spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
+        spec = gymnasium_spec(self.options.id)
         known = _known.get(self.options)
         if known is None or known[0] is not spec:  # it may be registered again, as another one
             env = self.env()
@@ -196,6 +234,45 @@ class GymnasiumEnvironment(environment.Environment):
     def notices(self) -> tuple[str, ...]:
         """Return what a user should know of its observations."""
         return self._spaces.notices
+
+    @property
+    def players(self) -> Mapping[str, Callable[[int], float]]:
+        """Return the random player, whose score is NaN where an episode has no end."""
+        return {environment.RANDOM: self._random_return}
+
+    def _random_return(self, seed: int) -> float:
+        (one,) = OPEN.of(self, 1, False)
+        one.reset(seed >> 64 - self.seed_bits)
+        one.seed_samples(seed >> 64 - self.seed_bits)
+        while one.step(one.sample()) == GOES_ON:
+            if one.steps == LONGEST_RANDOM:
+                return math.nan
+        return one.total
+
+    @property
+    def visible(self) -> bool:
+        """Return whether it draws pictures."""
+        return self._spaces.drawn
+
+    def replayed(
+        self, seed: int, actions: Sequence[Any], *, pictures: bool = True
+    ) -> tuple[list[environment.Shown], float]:
+        """Play the actions of an episode again; return a picture of every position, and the return.
+
+        ConfigurationError where it cannot draw.
+        """
+        from evo.games.pictures import Picture, reduced
+
+        if not pictures or not self.visible:
+            return [], math.nan
+        shown: list[environment.Shown] = []
+        with closing(Instance(partial(self._raw, render_mode=DRAWN), self.shape, self.actions, self.continuous)) as one:
+            one.reset(seed >> 64 - self.seed_bits)
+            shown.append(Picture(reduced(one.drawn()), "step 0"))
+            for action in actions:
+                one.step(np.asarray(action, np.float32) if self.continuous else action)
+                shown.append(Picture(reduced(one.drawn()), f"step {one.steps}  return {one.total:g}"))
+            return shown, one.total
 
 
 _known: dict[Options, tuple[Any, Spaces]] = {}  # with what was registered then

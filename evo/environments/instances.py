@@ -17,7 +17,7 @@ from evo.process import Stopped
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
-    from evo.environment import Environment
+    from evo.environment import Environment, Frame
 
 
 class Instance:
@@ -98,6 +98,17 @@ class Instance:
     def sample(self) -> Any:
         """Return an action that the environment allows, drawn by its space."""
         return self._env.action_space.sample(self.mask)
+
+    def seed_samples(self, seed: int) -> None:
+        """Let `sample` draw the actions of a seed from now on."""
+        self._env.action_space.seed(seed)
+
+    def drawn(self) -> Frame:
+        """Return a picture of the position; ConfigurationError where there is none."""
+        picture = self._call("render")
+        if not (isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.shape[2:] == (3,)):
+            raise self._fault("render", f"{type(picture).__name__}", "it must be a uint8 array of shape (H, W, 3)")
+        return picture
 
     def _call(self, hook: str, *words: Any, **named: Any) -> Any:
         try:

@@ -15,7 +15,9 @@ from evo.plugins.mistakes import MOST_CHOICES
 if TYPE_CHECKING:
     import gymnasium
 
+SCALED = "divides_pixels"  # the attribute of an environment that does
 CHANNELS = (1, 3, 4)  # of pictures
+DRAWN = "rgb_array"  # the render mode that gives pictures
 
 
 class Spaces(NamedTuple):
@@ -25,6 +27,7 @@ class Spaces(NamedTuple):
     actions: int
     continuous: bool
     notices: tuple[str, ...]
+    drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
 
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
@@ -34,10 +37,10 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     seen: Any = env.observation_space
     taken: Any = env.action_space
     notices, shape = [], tuple(int(side) for side in seen.shape)
-    if np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all():
+    if env.has_wrapper_attr(SCALED):
         notices.append(
-            "observations are numbers from 0 to 255, and the network sees them so: environment.normalise = 10000 "
-            "scales them by what random play shows"
+            "observations are whole numbers from 0 to 255, which are divided by 255; environment.normalise = 10000 "
+            "scales them by what random play shows instead, which is better where they are codes"
         )
     if len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
         notices.append(
@@ -46,12 +49,16 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
             "TransformObservation(env, lambda x: np.moveaxis(x, 0, -1), space) of gymnasium.wrappers"
         )
     continuous = isinstance(taken, gymnasium.spaces.Box)
-    return Spaces(shape or (1,), int(taken.shape[0] if continuous else taken.n), continuous, tuple(notices))
+    actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes)
 
 
-def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int) -> gymnasium.Env[Any, Any]:
+def with_array_observations(
+    env: gymnasium.Env[Any, Any], name: str, stack: int, scaled: bool
+) -> gymnasium.Env[Any, Any]:
     """Return an environment that shows arrays, the last `stack` of them side by side on their last axis.
 
+    Pixels, whole numbers from 0 to 255, have their channels last, and are divided by 255 where they are `scaled`.
     ConfigurationError where its observations cannot be flattened.
     """
     import gymnasium
@@ -60,16 +67,46 @@ def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int)
     if not isinstance(env.observation_space, gymnasium.spaces.Box):
         if strange := _without_numbers(env.observation_space):
             raise ConfigurationError(
-                f"environment.id: {name} has {strange}, which is not numbers; register it in a wrapper that leaves "
-                "that out, as FilterObservation of gymnasium.wrappers or ImgObsWrapper of MiniGrid"
+                f"environment.id: {name} has {strange}, which is not numbers; leave that out by a wrapper, as in "
+                'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
             )
         env = FlattenObservation(env)
+    pixels = _are_pixels(env.observation_space)
+    if pixels:
+        env = _with_channels_last(env)
     if stack > 1:
         env = FrameStackObservation(env, stack)
         seen: Any = env.observation_space
         low, high = _side_by_side(seen.low), _side_by_side(seen.high)
         env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
+    if pixels and scaled:
+        shape = env.observation_space.shape
+        env = TransformObservation(env, _divided, gymnasium.spaces.Box(0, 1, shape, np.float32))
+        setattr(env, SCALED, True)
     return env
+
+
+def _are_pixels(seen: Any) -> bool:
+    """Return whether observations are whole numbers from 0 to 255."""
+    return bool(np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all())
+
+
+def _divided(frame: NDArray[Any]) -> NDArray[np.float32]:
+    return np.asarray(frame, np.float32) / np.float32(255)
+
+
+def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return an environment of pictures [H, W, C], also where they were [H, W] or [C, H, W]."""
+    from gymnasium.spaces import Box
+    from gymnasium.wrappers import ReshapeObservation, TransformObservation
+
+    shape: tuple[int, ...] = env.observation_space.shape or ()
+    if len(shape) == 2:
+        return ReshapeObservation(env, (*shape, 1))
+    if len(shape) != 3 or shape[0] not in CHANNELS or shape[2] in CHANNELS:
+        return env
+    space = Box(0, 255, (*shape[1:], shape[0]), env.observation_space.dtype)  # type: ignore[arg-type]
+    return TransformObservation(env, lambda frame: np.moveaxis(frame, 0, -1), space)
 
 
 def _without_numbers(space: Any, place: str = "an observation") -> str:

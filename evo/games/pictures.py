@@ -21,7 +21,7 @@ PALETTE_FRAMES = 16  # of a GIF, that its colours are chosen from
 SLOWEST, FASTEST = 1, 50  # frames per second
 LAST = 1000  # milliseconds that the last frame is shown for beyond its own
 MOST_COLUMNS, MOST_ROWS = 76, 40  # pixels of a picture in a terminal, of which a line shows two rows
-SIDE = 320  # pixels of the longer side of a film, about
+SIDE = 480  # pixels of the longer side of a film, at least
 SHADES = " .:-=+*#%@"  # from dark to light
 
 
@@ -42,8 +42,18 @@ class Picture:
 
     def rgb(self) -> Frame:
         """Return the picture, enlarged by a whole factor."""
-        factor = max(1, SIDE // max(self.pixels.shape[:2]))
-        return np.ascontiguousarray(self.pixels.repeat(factor, 0).repeat(factor, 1))
+        return enlarged(self.pixels)
+
+
+def enlarged(pixels: Frame, side: int = SIDE) -> Frame:
+    """Return a picture whose longer side has at least `side` pixels, enlarged by a whole factor."""
+    factor = max(1, -(-side // max(pixels.shape[:2])))
+    return np.ascontiguousarray(pixels.repeat(factor, 0).repeat(factor, 1))
+
+
+def reduced(pixels: Frame, side: int = SIDE) -> Frame:
+    """Return a picture whose longer side has at most `side` pixels, made smaller by averages."""
+    return pixels.copy() if max(pixels.shape[:2]) <= side else _scaled(pixels, side, side)
 
 
 def _scaled(pixels: Frame, columns: int, rows: int) -> Frame:

@@ -52,7 +52,8 @@ class Collector:
         setup = self._setup
         if not self._count:
             seeds = episode_keys(setup.seed, Purpose.TRAINING, number, self._episodes)
-            return episode_tasks(seeds, self._per_task, rule)
+            per_task = setup.environment_in(number).per_task(self._episodes, self._per_task)
+            return episode_tasks(seeds, per_task, rule)
         slot, environment = setup.slot(number), setup.environment_in(number)
         if slot not in self._envs or self._envs[slot].snapshots.shape[1] != environment.game.row_size:
             self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)

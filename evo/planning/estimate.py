@@ -14,12 +14,17 @@ from evo.errors import counted
 from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
-from evo.store.store import KEEP_EVERY
 from evo.training import accounting
 
-CHECKPOINTS = 4  # kept besides every hundredth: the last three and the best
+CHECKPOINTS = 4  # kept besides those of `run.keep_every`: the last three and the best
+EVALUATING = ("seconds_validating", "seconds_testing")
 FULL = 0.9  # share of free memory or disk from which on there is a warning
-PARTS = {**accounting.PARTS, "seconds_committing": "commits", "seconds_testing": "test episodes"}
+PARTS = {
+    **accounting.PARTS,
+    "seconds_committing": "commits",
+    "seconds_validating": "validation episodes",
+    "seconds_testing": "test episodes",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Goal:
     generations: int  # after which it is reached
     seconds: float  # wall clock until then, with start, commits and tests
     training: float  # the part of it that `seconds` of the metrics counts
-    frames: float
+    frames: float  # of training
     disk: int  # bytes of the run directory then
 
     @property
@@ -90,7 +95,7 @@ def estimated(
     first, each = goals[0], sum(forecast.parts.values())
     memory = None if probe.peak is None else probe.peak.total + probe.growth
     now = max(1, round(probe.generations[-1].metrics.get("workers") or 1))
-    tests = forecast.test / min(experiment.test.every, experiment.generations)
+    tests = forecast.test * experiment.test.count(experiment.generations) / experiment.generations
     shares = {name: seconds / (each + tests) for name, seconds in {**forecast.parts, "seconds_testing": tests}.items()}
     lanes = [used for one in probe.generations if (used := one.metrics.get("lane_utilisation")) is not None]
     probed = counted(len(probe.generations), "generation")
@@ -101,11 +106,11 @@ def estimated(
         workers=now,
         memory=memory,
         memory_available=available,
-        disk_per_generation=probe.each + probe.checkpoint / KEEP_EVERY,
+        disk_per_generation=probe.each + probe.checkpoint / experiment.run.keep_every,
         disk_free=free,
         frames_per_second=first.frames / first.training,
         lane_utilisation=sum(lanes) / len(lanes) if lanes else None,
-        worker_utilisation=forecast.parts["seconds_acting"] / each,
+        worker_utilisation=(forecast.parts["seconds_acting"] + forecast.parts["seconds_validating"]) / each,
         seconds_per_generation=each,
         shares={name: share for name, share in shares.items() if share > 0},
         with_workers=tuple(forecast.with_workers(count, now, first, memory) for count in workers),
@@ -128,7 +133,7 @@ class _Forecast:
         every = min(experiment.validation.every, experiment.generations)
         trained = [_without_validation(one) for one in late]
         self.parts = {name: fmean(one[name] for one in trained) for name in trained[0]}  # seconds, without tests
-        self.parts["seconds_acting"] += fmean(one.spent_validating("seconds") for one in validated) / every
+        self.parts["seconds_validating"] = fmean(one.spent_validating("seconds") for one in validated) / every
         self._amounts = {  # spent by a generation
             name: fmean(one.spent(name) - one.spent_validating(name) for one in late)
             + fmean(one.spent_validating(name) for one in validated) / every
@@ -159,14 +164,14 @@ class _Forecast:
             for what in ("seconds", "frames")
         )
         commits = self.parts["seconds_committing"] * generations
-        tests = max(1, -(-generations // self._experiment.test.every)) * self.test
-        files = probe.checkpoint * (min(generations, CHECKPOINTS) + generations // KEEP_EVERY)
+        tests = self._experiment.test.count(generations) * self.test
+        files = probe.checkpoint * (min(generations, CHECKPOINTS) + generations // self._experiment.run.keep_every)
         disk = round(probe.each * generations + files + probe.published + probe.champion)
         return Goal(name, amount, generations, probe.start + training + commits + tests, training, frames, disk)
 
     def with_workers(self, count: int, now: int, first: Goal, memory: int | None) -> WorkerEstimate:
         """Return the time and the memory with `count` workers: playing is divided among them, the rest is not."""
-        acting_now, probe = self.parts["seconds_acting"], self._probe
+        acting_now, probe = self.parts["seconds_acting"] + self.parts["seconds_validating"], self._probe
         rest = sum(self.parts.values()) - acting_now
         acting = acting_now * min(now, probe.cores) / max(1.0, min(count, self._tasks))
         unshared = first.seconds - first.generations * acting_now - self.test
@@ -174,7 +179,7 @@ class _Forecast:
         if count > self._tasks:
             why = f"a round has {self._tasks:.0f} tasks, so more workers than that have nothing to play"
         elif rest > acting:
-            name = max((name for name in self.parts if name != "seconds_acting"), key=self.parts.__getitem__)
+            name = max(self.parts.keys() - {"seconds_acting", "seconds_validating"}, key=self.parts.__getitem__)
             why = f"{rest / (rest + acting):.0%} of a generation is not shared by workers; most of it: {PARTS[name]}"
         else:
             why = f"playing, which workers share, is {acting / (rest + acting):.0%} of a generation"
@@ -191,7 +196,7 @@ def _last_third(generations: Sequence[ProbedGeneration], turns: int = 1) -> Sequ
 
 def _without_validation(one: ProbedGeneration) -> dict[str, float]:
     """Return the parts of a generation's time, as if all of its tasks were played, without validation."""
-    parts = {name: one.metrics.get(name) or 0.0 for name in PARTS if name != "seconds_testing"}
+    parts = {name: one.metrics.get(name) or 0.0 for name in PARTS if name not in EVALUATING}
     missing = sum(each.missing for each in one.rounds if not each.evaluation)
     validation = sum(each.seconds for each in one.rounds if each.evaluation)
     playing = parts["seconds_acting"] + parts["seconds_idle"]

@@ -83,9 +83,10 @@ class ProbedGeneration:
             return sum(one.whole for one in self.rounds if one.evaluation)
         if not self.validates:
             return 0.0
-        frames, whole = self.metrics.get("frames_validating") or 0.0, self.metrics["frames"] or 1.0
+        frames = self.metrics.get("frames_validating") or 0.0
+        whole = (self.metrics["frames"] or 0.0) + frames or 1.0
         if name in ("frames", "forward_passes"):
-            return frames
+            return frames if name == "forward_passes" else 0.0
         if name == "multiply_adds":
             passes = (self.metrics["forward_passes"] or 0.0) + 2 * (self.metrics["backward_passes"] or 0.0)
             return self.spent(name) * frames / max(passes, 1.0)

@@ -54,9 +54,8 @@ def names(folder: str, function: str = "make") -> list[str]:
 
 def find(folder: str, name: str) -> ModuleType:
     """Return the module of a name that `names` gives."""
-    return _loaded.get((folder, name)) or import_module(
-        ".".join(["evo", *_source(folder, name).relative_to(ROOT).parts])
-    )
+    place = _source(folder, name).relative_to(ROOT)
+    return _loaded.get((folder, name)) or import_module(".".join(["evo", *place.parts]))
 
 
 def environment_of(options: EnvironmentOptions) -> Environment:
@@ -107,7 +106,8 @@ def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
         registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
         if folder is None and _problem_of(module, "") is not None:
             folder = PROBLEMS
-        if folder is None and registers:
+        wraps = any(hasattr(one, "class_name") and one.__module__ == name for one in vars(module).values())
+        if folder is None and (registers or wraps):  # a class of Gymnasium's wrappers has a class_name
             _loaded["", name] = module
         elif wrong := _refused(module, folder, make):
             raise ConfigurationError(f"--plugin {name}: {wrong}")
@@ -124,7 +124,7 @@ def _refused(module: ModuleType, folder: Any, make: object) -> str:
     if folder not in FOLDERS or not callable(make):
         return (
             f"define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
-            f'`plugs_into = "{OPERATORS}"`; or a function `fitness`; or register Gymnasium environments'
+            f'`plugs_into = "{OPERATORS}"`; or a function `fitness`; or register Gymnasium environments or wrap them'
         )
     options, (base, known_as) = getattr(module, "Options", None), _options_base(folder, make)
     if not (isinstance(options, type) and issubclass(options, base)):

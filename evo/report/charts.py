@@ -119,8 +119,8 @@ class Curves:
     """Columns with one value per point; a point may stand for several generations."""
 
     generation: list[Number]  # from 1, the last one of a point
-    frames: list[Number]  # played up to there
-    seconds: list[Number]
+    frames: list[Number]  # of training up to there
+    seconds: list[Number]  # of training: without validation
     columns: dict[str, list[Number]]  # by name; None where there is no value
     each: int  # generations of a point
 
@@ -131,7 +131,8 @@ def curves_of(run: Run, points: int = POINTS) -> Curves:
     each = max(1, -(-count // points))
     groups = [range(first, min(first + each, count)) for first in range(0, count, each)]
     frames = np.cumsum([line.frames for line in run.store.lines], dtype=np.float64)
-    seconds = np.cumsum([line.seconds for line in run.store.lines], dtype=np.float64)
+    validating = [row.get("seconds_validating") or 0.0 for row in run.metrics]
+    seconds = np.cumsum([line.seconds for line in run.store.lines], dtype=np.float64) - np.cumsum(validating)
     names = sorted({name for row in run.metrics for name in row})
     return Curves(
         generation=[group[-1] + 1 for group in groups],

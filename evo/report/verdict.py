@@ -72,9 +72,8 @@ def trained(run: Run) -> str:
     if not done:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent
-    validating = sum(row.get("frames_validating", 0.0) for row in run.metrics)
-    of_which = f" of which validation took {validating:,.0f}" if validating else ""
-    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{of_which}, {duration(spent.seconds)}"
+    validating = f" and {spent.frames_validating:,} of validation" if spent.frames_validating else ""
+    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{validating}, {duration(spent.seconds)}"
     asked, stopped, end = experiment.generations, run.fact("stopped", str), ""
     if stopped and run.fact("generations") == done:
         end = f"; it ended early, for {stopped}"

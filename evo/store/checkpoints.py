@@ -21,7 +21,7 @@ from evo.files.hashing import Digests, array_digest, frozen
 from evo.files.layout import POPULATION, PUBLISHED, RECORDS
 from evo.store.manifest import FileStamp, Line
 
-KEEP_LAST = 3  # checkpoints kept, and the best and every hundredth
+KEEP_LAST = 3  # checkpoints kept, and the best and every `keep_every`-th
 MOST_CHECKED = 1 << 30  # bytes of records whose digests a resume computes
 KEEP_PUBLISHED = 2  # files of published weights that stay
 

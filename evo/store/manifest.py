@@ -2,7 +2,8 @@
 
     line 0       {"format": 2, "identity": {...}, "state_hash": h[-1], "crc": ...}
     line g + 1   {"arrays": {NAME: [dtype, shape, digest]}, "best": bool, "files": {PATH: [size, SHA-256]},
-                  "frames": played, "generation": g, "seconds": taken, "state_hash": h[g],
+                  "frames": of training, "frames_validating": of validation,
+                  "generation": g, "seconds": taken, "state_hash": h[g],
                   "forward_passes": computed, "multiply_adds": of them, "cpu_seconds": taken, "crc": ...}
 
 A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecimal digits, of the line without it.
@@ -15,7 +16,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from evo.records import NOTHING, Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
+SPENT = tuple(field.name for field in fields(Spent))
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
 
@@ -53,11 +55,12 @@ class Line:
     forward_passes: int = 0
     multiply_adds: int = 0
     cpu_seconds: float = 0.0
+    frames_validating: int = 0
 
     @property
     def spent(self) -> Spent:
         """Return what the generation has spent."""
-        return Spent(self.frames, self.seconds, self.forward_passes, self.multiply_adds, self.cpu_seconds)
+        return Spent(**{name: getattr(self, name) for name in SPENT})
 
     def encode(self) -> bytes:
         """Return the line as bytes, with its newline."""
@@ -223,6 +226,7 @@ def _parse_line(text: bytes) -> Line:
             forward_passes=whole(value["forward_passes"]),
             multiply_adds=whole(value["multiply_adds"]),
             cpu_seconds=float(value["cpu_seconds"]),
+            frames_validating=whole(value["frames_validating"]),
             files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
     config.resolved.toml           every option
     manifest.jsonl                 the identity of the run, then one line per committed generation (evo.store.manifest)
-    population/gen-GGGGGG.h5       checkpoint of a generation: the last three, the best, every hundredth
+    population/gen-GGGGGG.h5       checkpoint of a generation: the last three, the best, every `run.keep_every`-th
     records/gen-AAAAAA-BBBBBB.h5   records of generations A to B, every array stacked over them; kept for ever
     published/SHA256.h5            weights that workers map into memory, the last two (evo.store.checkpoints)
     champion.h5 champion.json      the champion (evo.store.champion)
@@ -65,7 +65,7 @@ class Store:
     forked, the store does nothing.
     """
 
-    def __init__(self, directory: Path, recovered: Recovered, held: Held | None, keep_every: int) -> None:
+    def __init__(self, directory: Path, recovered: Recovered, held: Held | None) -> None:
         """Use `create`, `open` or `read`."""
         self.directory = directory
         self.identity: Mapping[str, Any] = recovered.manifest.identity
@@ -77,7 +77,7 @@ class Store:
         self._totals = self._durable_totals = Totals()
         self._metrics = MetricsFile(directory)
         self._held = held
-        self._keep_every = keep_every
+        self.keep_every = KEEP_EVERY
         self._digests = Digests()
         self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
@@ -88,9 +88,7 @@ class Store:
         self._flushing = threading.RLock()
 
     @classmethod
-    def create(
-        cls, directory: Path, config_toml: str, identity: Mapping[str, object], *, keep_every: int = KEEP_EVERY
-    ) -> Store:
+    def create(cls, directory: Path, config_toml: str, identity: Mapping[str, object]) -> Store:
         """Create and lock a new run directory, atomically.
 
         Raises ConfigurationError, and changes nothing, where a directory exists and is not empty.
@@ -98,7 +96,7 @@ class Store:
         lock, held = make_run_directory(directory, config_toml, identity), None
         try:
             held = Held(directory, lock, MANIFEST)
-            store = cls(directory, recover(directory, held.file), held, keep_every)
+            store = cls(directory, recover(directory, held.file), held)
             store._created = True
             return store
         except BaseException:
@@ -117,7 +115,7 @@ class Store:
         require_run_directory(directory)
         held = Held(directory, acquire(directory), MANIFEST)
         try:
-            store = cls(directory, recovered := recover(directory, held.file), held, KEEP_EVERY)
+            store = cls(directory, recovered := recover(directory, held.file), held)
             with resources("write to", directory):
                 clean(directory, recovered)
             store._durable_totals = store._sum()
@@ -135,7 +133,7 @@ class Store:
         recovered = recover(directory)
         if not recovered.damaged:  # an incomplete last line may be an append in progress
             recovered = recovered._replace(notices=())
-        return cls(directory, recovered, None, KEEP_EVERY)
+        return cls(directory, recovered, None)
 
     @property
     def next_generation(self) -> int:
@@ -327,7 +325,7 @@ class Store:
         """Free the states of pending generations that will have no checkpoint."""
         wanted = {self.next_generation - 1, self._sum().best}
         for generation, pending in self._computed.items():
-            if pending.state is not None and generation not in wanted and generation % self._keep_every:
+            if pending.state is not None and generation not in wanted and generation % self.keep_every:
                 self._computed[generation] = pending._replace(state=None)
 
     def _flush_generations(self) -> None:
@@ -345,4 +343,4 @@ class Store:
         self._pending.clear()
         self._computed.clear()
         self._pending_since, self._durable_totals = math.inf, self._sum()
-        remove_old_checkpoints(self.directory, self._sum().best, self._keep_every)
+        remove_old_checkpoints(self.directory, self._sum().best, self.keep_every)

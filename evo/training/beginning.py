@@ -28,7 +28,7 @@ from evo.store.champion import Layers, network_layers, split_layers
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
-from evo.training.validation import Validated
+from evo.training.validation import EPISODES_PER_TASK, Validated
 from evo.workers import devices, hardware
 
 SHOWN = 4  # differing arrays that a message names, at most
@@ -49,8 +49,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         seed=experiment.run.seed,
         network=experiment.network(),
         environment=environment,
-        candidates_per_task=experiment.workers.candidates_per_task
-        or experiment.options.candidates_per_task(experiment.network().flops),
+        candidates_per_task=experiment.candidates_per_task,
         learner=experiment.learner.with_default_threads(min(hardware.cores(), experiment.workers.processes))
         if experiment.learns
         else None,
@@ -65,6 +64,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         None if start is None else start.weights,
         setup.curriculum,
         plugin=module.__name__ if module.__name__ in loaded() else "",
+        per_task=environment.per_task(experiment.validation.episodes, EPISODES_PER_TASK),
     )
 
 

@@ -41,6 +41,7 @@ class Session:
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
+        store.keep_every = experiment.run.keep_every
         network, self._process = experiment.network(), os.getpid()
         self._forward_pass, self._layers = network.multiply_adds, network_layers(network)
         self._evaluator: Evaluator | None = None
@@ -112,7 +113,7 @@ class Session:
         self._reported = metrics
         if self.done:
             metrics["validation"] = self._validate_last()
-        due = (generation + 1) % self.experiment.test.every == 0 or self.done
+        due = self.experiment.test.due(generation) or self.done
         self.update_champion(test=due)
         if due:
             score = self.score

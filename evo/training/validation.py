@@ -47,8 +47,10 @@ class Validated:
         start: NDArray[np.float32] | None = None,
         curriculum: Curriculum | None = None,
         plugin: str = "",
+        per_task: int = EPISODES_PER_TASK,
     ) -> None:
         """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked."""
+        self._per_task = per_task
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._curriculum, self._plugin = curriculum, plugin
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
@@ -65,7 +67,7 @@ class Validated:
         were chosen by returns in training, `optimism` is how much these exceed their validation returns, on average.
         """
         self.changed = False
-        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
+        spent: Metrics = {"seconds_validating": 0.0, "frames_validating": 0.0}
         known: Metrics = {}
         if number == 0 and self._start is not None:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
@@ -76,8 +78,7 @@ class Validated:
             returns = yield from self._validate(finalists, number, spent)
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
-        added = {name: metrics.get(name, 0.0) + seconds for name, seconds in spent.items()}
-        return {**metrics, **added, **known, "validation": self.fitness if self.best is not None else float("nan")}
+        return {**metrics, **spent, **known, "validation": self.fitness if self.best is not None else float("nan")}
 
     def training(self, number: int) -> Generation:
         """Play a generation of the algorithm, without validation, in the environment that the curriculum has for it.
@@ -114,7 +115,7 @@ class Validated:
         A better champion is reported, but is in no checkpoint: a run that goes on is the same as one that never ended.
         """
         self.changed = False
-        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
+        spent: Metrics = {"seconds_validating": 0.0, "frames_validating": 0.0}
         yield from self._validate(self._finalists(), number, spent)
         return spent
 
@@ -123,7 +124,7 @@ class Validated:
     ) -> Generator[Request, Sequence[Result], list[float]]:
         """Play every finalist greedily, keep the best network, and return the mean return of each."""
         began, count = clock.wall(), len(finalists.weights)
-        parts = [self._seeds[i : i + EPISODES_PER_TASK] for i in range(0, len(self._seeds), EPISODES_PER_TASK)]
+        parts = [self._seeds[i : i + self._per_task] for i in range(0, len(self._seeds), self._per_task)]
         tasks = [
             Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
         ]
@@ -139,9 +140,7 @@ class Validated:
                 self._champion.setflags(write=False)
                 self._origin = np.array([total[0], number, candidate], total.dtype)
                 self.changed = True
-        for name in ("frames", "frames_validating"):
-            spent[name] += sum(result.frames for result in results)
-        spent["slots"] += sum(result.lane_slots for result in results)
+        spent["frames_validating"] += sum(result.frames for result in results)
         spent["seconds_validating"] += clock.wall() - began
         return means
 

@@ -257,8 +257,10 @@ class Replayer:
             self.champion_found = f"a replay of generation {line.generation} finds the same weights"
         elif champion is not None:
             mistakes.append("the replay finds another champion than champion.h5")
-        if int(metrics.get("frames", 0)) != line.frames:
-            mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
+        frames = int(metrics.get("frames", 0)), int(metrics.get("frames_validating", 0))
+        if frames != (line.frames, line.frames_validating):
+            of_line = f"{line.frames} frames and {line.frames_validating} of validation in the manifest"
+            mistakes.append(f"{of_line}, {frames[0]} and {frames[1]} replayed")
         if mistakes:
             self.report.replay_differs(self.experiment, *(f"generation {line.generation}: {one}" for one in mistakes))
         return None if any(name.startswith("state/") for name in differing) else algorithm

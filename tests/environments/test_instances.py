@@ -214,7 +214,8 @@ def test_a_single_number_is_an_observation(odd: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        (Box(0, 255, (12, 12, 3), np.uint8), "numbers from 0 to 255"),
+        (Box(0, 255, (12, 12, 3), np.uint8), "divided by 255"),
+        (Box(0, 255, (4, 12, 16), np.uint8), "divided by 255"),
         (Box(0, 1, (3, 12, 16)), "channels come first"),
         (Box(0, 1, (12, 16, 3)), ""),
         (MultiBinary(4), ""),
@@ -224,6 +225,21 @@ def test_pictures_that_may_be_misread_are_noticed(odd: Callable[..., Any], space
     notices = odd(observations=space).notices
     assert (said in notices[0]) if said else not notices
     assert len(notices) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stack", "seen"),
+    [((12, 16), 1, (12, 16, 1)), ((12, 16), 4, (12, 16, 4)), ((3, 12, 16), 2, (12, 16, 6)), ((5,), 2, (10,))],
+)
+def test_pixels_are_divided_by_255_and_stacked_as_channels_which_come_last(
+    odd: Callable[..., Any], shape: tuple[int, ...], stack: int, seen: tuple[int, ...]
+) -> None:
+    frame = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    environment = odd(observations=Box(0, 255, shape, np.uint8), begun=(frame, {}), options={"stack": stack})
+    observation, _ = environment.env().reset(seed=1)
+    assert environment.shape == observation.shape == seen
+    channels = frame if len(shape) == 1 else frame[..., None] if len(shape) == 2 else np.moveaxis(frame, 0, -1)
+    np.testing.assert_array_equal(observation, np.concatenate([channels] * stack, axis=-1) / np.float32(255))
 
 
 def test_seeds_have_31_bits_or_64(odd: Callable[..., Any]) -> None:

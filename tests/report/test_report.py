@@ -104,7 +104,7 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
     assert page.sentence.startswith("A genetic algorithm trained a multilayer perceptron of ")
     rows = {line["generation"]: line for line in metrics_of(run)}.values()
     frames, validating = (sum(row[name] for row in rows) for name in ("frames", "frames_validating"))
-    assert f"{frames:,.0f} frames of which validation took {validating:,.0f}, " in page.sentence
+    assert f"{frames:,.0f} frames and {validating:,.0f} of validation, " in page.sentence
     assert f"Its champion scores {test['mean']:.2f} fruits on 70 test episodes" in page.text
     assert f"(95 % interval {test['ci95'][0]:.2f} to {test['ci95'][1]:.2f})" in page.text
     for said in (
@@ -122,7 +122,7 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
     assert [level["label"] for level in charts["Test score of the champion"]["levels"]] == [
         "random", "greedy", "shortest", "hamiltonian",
     ]  # fmt: skip
-    assert page.data["runs"][0]["frames"][-1] == made[1]["frames"]
+    assert page.data["runs"][0]["frames"][-1] == frames
     assert {"Return", "Where the time went", "Returns of all candidates", "sigma"} <= charts.keys()
     assert sum(map(sum, charts["Returns of all candidates"]["counts"])) == 12 * 20
 

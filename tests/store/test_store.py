@@ -215,7 +215,8 @@ def test_the_hash_is_the_documented_chain_over_state_and_record(tmp_path: Path) 
 
 
 def test_time_metrics_and_flushes_are_not_in_the_hash(tmp_path: Path, hashes: list[str]) -> None:
-    with Store.create(tmp_path / "run", "other = 1\n", IDENTITY, keep_every=2) as store:
+    with Store.create(tmp_path / "run", "other = 1\n", IDENTITY) as store:
+        store.keep_every = 2
         for generation in range(5):
             store.commit(generation, state(generation), record(generation), {"seconds": 99.0, "frames": 1}, best=True)
             store.flush()
@@ -305,7 +306,8 @@ def test_what_the_disk_did_not_take_is_not_counted_as_committed(tmp_path: Path, 
 
 
 def test_populations_that_stay_are_the_last_three_the_best_and_every_nth(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "run", "", IDENTITY, keep_every=10) as store:
+    with Store.create(tmp_path / "run", "", IDENTITY) as store:
+        store.keep_every = 10
         for generation in range(29):
             commit(store, generation)  # 5, 16 and 27 are the best of their time
             store.flush()
@@ -659,7 +661,8 @@ def test_a_torn_tail_is_cut_off_and_the_run_goes_on(tmp_path: Path, hashes: list
 
 
 def test_damage_in_the_middle_of_the_manifest_is_named_and_set_aside(tmp_path: Path, hashes: list[str]) -> None:
-    with Store.create(tmp_path / "run", "", IDENTITY, keep_every=4) as store:
+    with Store.create(tmp_path / "run", "", IDENTITY) as store:
+        store.keep_every = 4
         for generation in range(10):
             commit(store, generation)
             store.flush()

@@ -195,7 +195,7 @@ def test_one_bit_of_a_line_of_the_manifest_is_found(run: Path, number: int) -> N
     [
         ({"state_hash": "ab" * 32}, "state hash does not follow"),
         ({"generation": 7}, "it is generation 7 where 2 should be"),
-        ({"frames": 1}, "generation 2: 1 frames in the manifest"),
+        ({"frames": 1}, "generation 2: 1 frames and "),
         ({"files": {}}, "generation 2 names no record file"),
     ],
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
+MOST_SIDE = 4096
 MOST = 1_000_000  # candidates, requests of a generation, and steps
 
 
@@ -46,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     films = parser.add_mutually_exclusive_group()
     films.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
     films.add_argument("--film", metavar="FILE", help="the same, as FILE.gif, FILE.webp or FILE.mp4")
+    parser.add_argument("--size", metavar="N", help="pixels of the longer side of a film, at least (default: 480)")
     films.add_argument(
         "--step", metavar="T", nargs="?", const="0",
         help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
@@ -155,10 +157,11 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None) -> No
     shown, filmed = recording.positions(environment), ""
     if film is not None:
         from evo.files.durable import resources
-        from evo.games.pictures import FASTEST, save_film
+        from evo.games.pictures import FASTEST, SIDE, enlarged, save_film
 
         with resources("write", film):
-            save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))
+            side = whole("--size", arguments.size, 1, MOST_SIDE) or SIDE
+            save_film(film, [enlarged(one.rgb(), side) for one in shown], min(speed, FASTEST))
         filmed = f", saved to {film}"
     elif step is not None:
         moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)
@@ -183,6 +186,6 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None) -> No
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
     shown = (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
     if shown and not environment.visible:
-        why = "Gymnasium environments are not drawn" if ":" in name else f"{name} draws no pictures"
+        why = f"{name} draws no pictures"
         why = why if environment.problem is None else "a fitness function has no episodes"
         raise ConfigurationError(f"{why}, so there is nothing to show; --json gives facts")

@@ -46,7 +46,8 @@ class ChampionBoard:
 
     def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
         """Show this champion [P] from its next episode on."""
-        if experiment.policy.player != "lanes" or not environment_of(experiment.environment).visible:
+        environment = environment_of(experiment.environment)
+        if experiment.policy.player != "lanes" or environment.game is None or not environment.visible:
             return
         with self._changed:
             self._newest = (experiment, np.array(weights, np.float32), generation)

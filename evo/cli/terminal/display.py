@@ -16,6 +16,7 @@ from typing import IO, Any, TextIO
 
 from numpy.typing import NDArray
 
+from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
@@ -24,6 +25,7 @@ from evo.store.champion import Score
 from evo.training.testing import Baseline
 
 SCORES = ("best", "mean", "validation", "test")
+TITLES = {"test": "test score"}  # all others are returns
 RECENT = 20  # generations that the time left is estimated from
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
@@ -126,7 +128,7 @@ def line_of(shown: Mapping[str, str], row: Row, generations: int, pace: Pace, ve
     """Return a generation, with its `figures`, as a line."""
     parts = [
         f"generation {row.generation + 1:>{len(str(generations))}}/{generations}",
-        *(f"{name} {shown[name]}" for name in SCORES),
+        *(f"{TITLES.get(name, name)} {shown[name]}" for name in SCORES),
         f"{shown['frames/s']} frames/s",
         *([f"lane utilisation {shown['lane utilisation']}", share_of_acting(row.metrics)] if verbose else []),
         f"time left {duration(pace.left(row, generations))}",
@@ -142,7 +144,7 @@ def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
     shown = {name: number(found[name]) for name in SCORES}
     if math.isnan(found["test"]):
         shown["test"] = before.get("test", UNKNOWN)
-    used, seconds = found["lane_utilisation"], found["seconds"]
+    used, seconds = found["lane_utilisation"], found["seconds"] - row.metrics.get("seconds_validating", 0.0)
     shown["frames/s"] = amount(found["frames"] / seconds) if seconds > 0 else UNKNOWN
     shown["lane utilisation"] = f"{100 * used:.0f} %" if math.isfinite(used) else UNKNOWN
     return shown
@@ -179,11 +181,20 @@ def where_time_went(metrics: Mapping[str, float]) -> list[str]:
 
 
 def headline(experiment: Experiment) -> str:
-    """Return what will be done, in two lines that fit into 80 columns."""
+    """Return what will be done, in lines that fit into 80 columns; also evaluation, where frames are dear."""
+    evaluation = ""
+    if environment_of(experiment.environment).dear:
+        validation, test = experiment.validation, experiment.test
+        how = f"{counted(validation.episodes, 'episode')} each for {counted(validation.finalists, 'network')}"
+        when = f"every {counted(test.every, 'generation')}" if test.every else "at the end"
+        evaluation = (
+            f"\nvalidation every {counted(validation.every, 'generation')}, {how}\n"
+            f"test of {counted(test.episodes, 'episode')} {when}"
+        )
     return (
         f"{experiment.algorithm} on {experiment.environment.title()}\n"
         f"{experiment.network().called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
-        f"{counted(experiment.generations, 'generation')}"
+        f"{counted(experiment.generations, 'generation')}{evaluation}"
     )
 
 

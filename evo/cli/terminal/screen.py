@@ -35,6 +35,7 @@ from evo.cli.terminal.display import (
     HIDE,
     SCORES,
     SHOW,
+    TITLES,
     Display,
     Pace,
     figures,
@@ -199,7 +200,7 @@ class Screen(Display):
         lines = []
         for name, values in curves.items():
             drawn = bars(spread(values, self._rows[-1][0].generation + 1, room), each)
-            label = Text().append(f"{name:<{LABEL}}", style="dim").append(drawn[-1], style="cyan")
+            label = Text().append(f"{TITLES.get(name, name):<{LABEL}}", style="dim").append(drawn[-1], style="cyan")
             blank = [Text(" " * LABEL).append(line, style="cyan") for line in drawn[:-1]]
             lines += [*blank, label.append(f" {number(values[-1][1]):>{last}}", style="bold")]
         return lines
@@ -210,7 +211,7 @@ class Screen(Display):
         hidden = () if self._verbose else ("lane utilisation",)
         shown = [title for title, least in COLUMNS.items() if self._console.width >= least and title not in hidden]
         for title in shown:
-            grid.add_column(title, justify="right", no_wrap=True)
+            grid.add_column(TITLES.get(title, title), justify="right", no_wrap=True)
         newest = self._rows[-1][0]
         for row, figures_of_row in list(self._rows)[-rows:]:
             is_newest = row is newest

@@ -83,13 +83,13 @@ def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str
         lines.generation(Row(10, METRICS, None, False, Path()), 12)
     first, second = capsys.readouterr().out.splitlines()
     assert first == (
-        "generation 10/12  best 3.21  mean 1.00  validation 2.50  test 2.25  300 k frames/s  lane utilisation 75 %  "
-        "acting 90 %  time left -"
+        "generation 10/12  best 3.21  mean 1.00  validation 2.50  test score 2.25  300 k frames/s  "
+        "lane utilisation 75 %  acting 90 %  time left -"
     )
-    assert "test 2.25" in second  # of the champion that was tested last
+    assert "test score 2.25" in second  # of the champion that was tested last
     with Lines() as lines:
         lines.generation(Row(9, METRICS | IDLE, None, False, Path()), 12)
-    assert capsys.readouterr().out.endswith("test -  300 k frames/s  time left -\n")
+    assert capsys.readouterr().out.endswith("test score -  300 k frames/s  time left -\n")
 
 
 def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
@@ -111,7 +111,7 @@ def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixtu
     with Lines(verbose=True) as lines:
         lines.generation(Row(0, {"best": math.nan, "seconds": 1.0}, None, False, Path()), 1)
     out = capsys.readouterr().out
-    assert "best -  mean -  validation -  test -  - frames/s  lane utilisation -  acting -" in out
+    assert "best -  mean -  validation -  test score -  - frames/s  lane utilisation -  acting -" in out
 
 
 def test_the_time_left_forgets_the_first_generation_which_has_started_the_workers() -> None:
@@ -222,16 +222,6 @@ def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doct
         ("evo doctor runs/one" in shown) == ("do not show that it is better than the random player" in shown) == hinted
     )
     assert max(map(len, shown.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(("name", "said"), [("ppo_cartpole", True), ("ga_snake_6x6", False)])
-def test_a_gymnasium_environment_is_said_to_have_no_baselines(
-    capsys: pytest.CaptureFixture[str], name: str, said: bool
-) -> None:
-    score = Score(1000, 400.0, (399.0, 401.0), 400.0, 500.0, None, None, 400.0)
-    summary = Summary(run_dir="runs/one", generations=2, champion=ChampionScore(400.0, score))
-    ending(Experiment.load(ROOT / f"experiments/{name}.toml"), summary, Display(), None)
-    assert ("baselines  none for Gymnasium environments\n" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize("sick", [False, True])

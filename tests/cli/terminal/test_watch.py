@@ -23,7 +23,7 @@ def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path
     lines = called(tmp_path, "watch", "run", program="evo")[0].splitlines()
     assert [line.split()[1] for line in lines[:-1]] == ["1/4", "2/4", "3/4", "4/4"]
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert f"test {last['test']:.2f}" in lines[-2]
+    assert f"test score {last['test']:.2f}" in lines[-2]
     assert lines[-1] == "the run has ended after 4 generations"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
     assert "choose one, such as run\n" in called(tmp_path, "watch", ".", program="evo", code=3)[1]
