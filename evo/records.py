@@ -303,15 +303,9 @@ class Spent:
         seconds, cpu_seconds = (round(float(metrics.get(n, 0.0)), 6) for n in ("seconds", "cpu_seconds"))
         return cls(frames, seconds, passes, products, cpu_seconds, int(metrics.get("frames_validating", 0)))
 
-    @property
-    def played(self) -> int:
-        """Return the frames of training and validation."""
-        return self.frames + self.frames_validating
-
     def plus(self, more: Spent) -> Spent:
         """Return the sum."""
-        sums = (value + getattr(more, name) for name, value in vars(self).items())
-        return Spent(*sums)
+        return Spent(*(value + getattr(more, name) for name, value in vars(self).items()))
 
 
 NOTHING = Spent()

@@ -107,7 +107,8 @@ def train_to_the_end(
                     summary.run_dir = None
             finally:  # only now it is certain how much of it is committed
                 summary.generations, summary.state_hash = store.next_generation, store.state_hash
-                summary.frames, summary.seconds = store.spent.played, store.spent.seconds
+                summary.frames = store.spent.frames + store.spent.frames_validating
+                summary.seconds = store.spent.seconds
     summary.status = "done"
     test = None if summary.champion is None else summary.champion.test
     baselines: Mapping[str, Baseline] = {}  # what players that need no learning score on the same test episodes

@@ -29,6 +29,7 @@ class RunRow:
     forward_passes: int
     multiply_adds: int
     cpu_seconds: float
+    frames_validating: int
     score: float | None
     ci95: Interval | None  # within the champion: of its mean over all test episodes
     test_episodes: int | None

@@ -108,8 +108,9 @@ def times(runs: Sequence[Run]) -> Markup:
         parts = [sum(row.get(name, 0.0) for row in steady) for name in TIMES]
         shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
         spent = run.store.spent
-        pace = amount(spent.played / spent.seconds) if spent.seconds > 0 else UNKNOWN
-        rows.append([duration(spent.seconds), f"{spent.played:,}", pace, *shares])
+        frames = spent.frames + spent.frames_validating
+        pace = amount(frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
+        rows.append([duration(spent.seconds), f"{frames:,}", pace, *shares])
         if len(runs) > 1:
             rows[-1].insert(0, run.name)
     heads = [*(["run"] if len(runs) > 1 else []), "time", "frames", "frames per second", *TIMES.values()]

@@ -83,4 +83,4 @@ def test_a_budget_of_frames_counts_those_of_training_and_metrics_keep_them_apart
     assert ["test" in row.metrics for row in rows] == [False] * (len(rows) - 1) + [True]
     spent = evo.Run(tmp_path / "run").store.spent
     assert spent.frames == 20 * len(rows)
-    assert spent.played == spent.frames + sum(row.metrics["frames_validating"] for row in rows)
+    assert spent.frames_validating == sum(row.metrics["frames_validating"] for row in rows)

@@ -48,7 +48,10 @@ def test_a_run_ends_with_a_summary_of_a_champion_that_was_tested_on_test_episode
     assert score["episodes"] == 70
     assert score["ci95"][0] <= score["mean"] <= score["ci95"][1]
     with Store.open(small / summary["run_dir"]) as store:
-        assert (store.state_hash, store.spent.played) == (summary["state_hash"], summary["frames"])
+        assert (store.state_hash, store.spent.frames + store.spent.frames_validating) == (
+            summary["state_hash"],
+            summary["frames"],
+        )
         assert store.spent.seconds == pytest.approx(summary["seconds"])
     about = read_champion(small / summary["run_dir"]).about
     assert about["test"] == score
