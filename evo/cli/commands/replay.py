@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
-MOST_SIDE = 4096
+SIDE, MOST_SIDE = 480, 4096  # pixels of the longer side of a film
 MOST = 1_000_000  # candidates, requests of a generation, and steps
 
 
@@ -76,7 +76,7 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
     if replay is None:
         return 0
-    _show(replay, speed, step, film)
+    _show(replay, speed, step, film, whole("--size", arguments.size, 1, MOST_SIDE) or SIDE)
     return 0, {"episode": replay.episode, **replay.recording.facts()}
 
 
@@ -148,7 +148,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     return Replay(f"{who}, episode {episode or 0}", episode or 0, environment, policy, found.recording)
 
 
-def _show(replay: Replay, speed: int, step: int | None, film: Path | None) -> None:
+def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
     from evo.cli.terminal.display import in_foreground
@@ -157,10 +157,9 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None) -> No
     shown, filmed = recording.positions(environment), ""
     if film is not None:
         from evo.files.durable import resources
-        from evo.games.pictures import FASTEST, SIDE, enlarged, save_film
+        from evo.games.pictures import FASTEST, enlarged, save_film
 
         with resources("write", film):
-            side = whole("--size", arguments.size, 1, MOST_SIDE) or SIDE
             save_film(film, [enlarged(one.rgb(), side) for one in shown], min(speed, FASTEST))
         filmed = f", saved to {film}"
     elif step is not None:
