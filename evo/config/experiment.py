@@ -241,9 +241,8 @@ class Experiment:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:
                 identity[LEARNING_RULES] = 2  # 1: learned from what the first rules would have shown, after them too
-        if not lanes and (
-            not self.learns or self.options.candidates() > 1
-        ):  # as configured; how many fill a call on a GPU changes no bit
+        # As configured: how many fill a call on a GPU changes no bit.
+        if not lanes and (not self.learns or self.options.candidates() > 1):
             identity["candidates_per_task"] = self.candidates_per_task
         return identity
 
