@@ -42,8 +42,14 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
     options = case.environment.options
     sets += [f"environment.observation={options.observation}", "environment.actions=absolute", "run.seed=0"]
     sets += [f"environment.tail={options.tail}", f"environment.starvation={options.starvation}"]
-    sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", f"ga.episodes={EPISODES}"]
-    sets += [f"ga.sigma={SIGMA}", "ga.sigma_spread=0", "validation.finalists=1", "validation.episodes=1"]
+    sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", "ga.crossover=none"]
+    sets += [
+        f"ga.episodes={EPISODES}",
+        f"ga.sigma={SIGMA}",
+        "ga.sigma_spread=0",
+        "validation.finalists=1",
+        "validation.episodes=1",
+    ]
     sets += ["validation.every=1000000", f"workers.count={WORKERS}"]
     return Experiment.load(ROOT / "experiments" / "ga_snake.toml", *sets)
 

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
-from evo.randomness.streams import Purpose, candidate_keys, philox_each
+from evo.evolution.population import normals
+from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
@@ -44,9 +45,8 @@ class SelfAdaptive(strategy.Distribution):
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it, with log-normal standard deviations."""
-        words = philox_each(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
-        normal = (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
-        sigmas = exp(self.log_sigma + self._spread * normal)  # sigma e^(tau N(0, 1))
+        drawn = normals(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population))
+        sigmas = exp(self.log_sigma + self._spread * drawn)  # sigma e^(tau N(0, 1))
         return strategy.around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:

@@ -1,12 +1,16 @@
-"""A genetic algorithm: truncation or tournament selection of weights, and mutation by noise (Such et al., 2017).
+"""A genetic algorithm: selection, crossover of all parents, and mutation by noise of a self-adaptive size.
 
-DEAP's toolbox drives it: select, clone, mate, mutate, evaluate, migrate. Its individuals are names of networks: a
-parent's row, a mate's row, a noise key and a sigma step. Elites are evaluated again in every generation, on the new
-episodes, so no candidate survives on one lucky score. Candidate k and parent k are on island k % islands.
+A child is the mean of all parents (intermediate recombination; Beyer and Schwefel, 2002), plus noise of its own
+standard deviation sigma, which is log-normal around the geometric mean of theirs. With `crossover = "none"` a child
+is mutated from one parent (Such et al., 2017). DEAP's toolbox drives it: select, clone, mate, mutate, evaluate and
+migrate. Its individuals are names of networks: a row, a mate's row, a noise key and a sigma. Elites are evaluated again
+in every generation, on the new episodes, so no candidate survives on one lucky score. Candidate k and parent k are on
+island k % islands.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from functools import cache
@@ -17,23 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
+from evo.evolution.noise_sums import ln
 from evo.evolution.population import (
     LARGEST_POPULATION,
-    OCTAVE,
-    STEPS,
     Evaluated,
+    PerCandidate,
     PopulationOptions,
     averaged,
-    drawn_steps,
     finalists_of,
     fitness_metrics,
     fitness_worst,
     names_of,
+    normals,
     selection_metrics,
-    sigma_table,
     tasks_of,
 )
 from evo.evolution.toolbox import (
+    LOG_SIGMAS,
     Crossover,
     Individual,
     Parents,
@@ -42,12 +46,14 @@ from evo.evolution.toolbox import (
     fitness_class,
     fitness_of,
     island_rows,
+    mean_parents,
     named,
     operator,
     select_on_islands,
     tournaments,
     worst,
 )
+from evo.networks.candidates import Rebuilder
 from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
@@ -69,8 +75,10 @@ Operator = Annotated[str, AfterValidator(_found), Field(exclude_if=lambda named:
 class Options(PopulationOptions):
     """The [ga] section."""
 
+    population: int = Field(256, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: PerCandidate = 4
     parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
-    elites: int = Field(64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
+    elites: int = Field(0, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
     tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
     islands: int = Field(
@@ -94,24 +102,26 @@ class Options(PopulationOptions):
         description="best of an island that are copied to the next, in place of its worst",
     )
     memory: int = Field(1, ge=1, le=1000, description="generations that an elite's fitness averages; 1 = the last")
-    sigma: float = Field(
-        0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
-    )
+    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the mutation noise, at first")
     sigma_spread: float = Field(
-        0.7, ge=0, le=4, description="log-normal spread of sigma: base * exp(sigma_spread * N(0, 1)); 0 = none"
+        1.0,
+        ge=0,
+        le=1000,
+        description="self-adaptive sigma: its log-normal spread around the parents', in 1 / sqrt(2 P) of P weights; "
+        "0 = all children have the same sigma",
     )
-    sigma_halving: int = Field(0, ge=0, description="generations after which the base is halved; 0 = never")
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
-    adapt: bool = Field(False, description="self-adaptive sigma: spread around the parent's sigma, not around the base")
-    crossover: Crossover = Field("none", description="crossover by single weights (uniform) or whole layers")
+    crossover: Crossover = Field(
+        "mean", description="mean of all parents; or of two parents, single weights (uniform) or whole layers; or none"
+    )
     crossover_rate: float = Field(
-        0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
+        0.5, ge=0, le=1, description="probability that a child has two parents, where crossover = uniform or layers"
     )
     select: Operator = Field(
         "", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"'
     )
     mate: Operator = Field("", description="crossover operator of a plug-in, called for children of two parents")
-    mutate: Operator = Field("", description="mutation operator of a plug-in, which sets the sigma step of a child")
+    mutate: Operator = Field("", description="mutation operator of a plug-in, which sets the sigma of a child")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -130,7 +140,7 @@ class Options(PopulationOptions):
             raise ValueError(f"tournament: {self.tournament} of {population} candidates {where}")
         if self.islands > 1 and self.migration_every and self.migrants > parents:
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
-        if self.mate and self.crossover == "none":
+        if self.mate and self.crossover in ("mean", "none"):
             raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
         return self
 
@@ -146,13 +156,14 @@ class Options(PopulationOptions):
 
 
 class GeneticAlgorithm(Algorithm):
-    """A population, stored as its parents."""
+    """A population, stored as its parents; where crossover is of all of them, as their means and the elites."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         from deap import base, tools
 
         self.options, self.seed, self.network = options, setup.seed, setup.network
-        self._per_task, self._sigmas = setup.candidates_per_task, sigma_table(options.sigma)
+        self._per_task = setup.candidates_per_task
+        self._first, self._spread = ln(options.sigma), options.sigma_spread / math.sqrt(2 * setup.network.size)
         self.toolbox = toolbox = base.Toolbox()
         toolbox.register("clone", copy)
         toolbox.register("select", tools.selBest if options.selection == "truncation" else self._winners)
@@ -163,21 +174,22 @@ class GeneticAlgorithm(Algorithm):
         for name in options.own_operators:
             toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
-        self._base, self._drawn = 0, self._tournaments  # step of the base of a generation's sigma, steps around it
+        self._drawn: Iterator[float] = iter(())  # normal numbers of a generation's children
         self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
-        self._parents = Parents(np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis])
+        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
+        self._parents = Parents(start, [self._founder(row, row) for row in range(len(start))])
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
         """Vary the parents, evaluate the population, and select the parents of the next generation."""
         options, toolbox = self.options, self.toolbox
         population, elites = self._vary(number)
-        source = named(population, self._sigmas, options.sigma_floor, options.crossover)
+        source = named(population, options.sigma_floor, options.crossover)
         evaluated, recorded = yield from toolbox.evaluate(population, source, number)
-        compared = evaluated.against_parents(source, elites, options)
+        compared = evaluated.against_parents(source, 0 if self._means else elites, options)
         chosen = self._select(population, number, elites)
         survivors = np.array([one.number for one in chosen], np.int32)
-        self._parents = self._parents.followed_by(chosen, source, self.network)
+        weights = self._continue(chosen, source)
         means: Arrays = {"means": fitness_of(chosen)} if options.own_operators else {}  # these may depend on it
         self._record = {**recorded, "survivors": survivors, **means}
         return {
@@ -185,27 +197,42 @@ class GeneticAlgorithm(Algorithm):
             **fitness_metrics(fitness_of(population), options.episodes),
             "sigma": float(np.median(source.sigmas)),
             **compared,
-            **selection_metrics(self._parents.weights, source, survivors, elites, options.islands),
+            **selection_metrics(weights, source, survivors, elites, options.islands),
         }
+
+    def _founder(self, number: int, row: int, key: int = 0) -> Individual:
+        return Individual(number, row, key=key, log_sigma=self._first, fitness=fitness_class(1)((0,)))
+
+    @property
+    def _means(self) -> int:
+        """How many of the first parents are means of all parents of an island."""
+        averaging = self.options.crossover == "mean"
+        return min(self.options.islands, len(self._parents.individuals)) if averaging else 0
 
     def _vary(self, number: int) -> tuple[list[Individual], int]:
         """Return a population, and how many of it are elites: these first, then children, or fresh networks."""
         options, toolbox, parents, size = self.options, self.toolbox, self._parents.individuals, self.options.population
-        elites = 1 if self._begins and number == 0 else min(options.elites, len(parents))
+        first = 0 if self._begins and number == 0 else self._means
+        kept = parents[first : first + (1 if self._begins and number == 0 else options.elites)]
+        elites = len(kept)
 
         def streams(purpose: Purpose) -> NDArray[np.uint64]:
             return candidate_keys(self.seed, purpose, number, elites, size)
 
         if not parents:
-            return [Individual(k, -1, key=key) for k, key in enumerate(streams(Purpose.INITIAL).tolist())], 0
+            return [self._founder(k, -1, key) for k, key in enumerate(streams(Purpose.INITIAL).tolist())], 0
         names, keys = streams(Purpose.PARENT), streams(Purpose.MUTATION).tolist()
-        rows = island_rows(names, 0, elites, len(parents), options.islands).tolist()
-        others = island_rows(names, 2, elites, len(parents), options.islands).tolist()
-        rate = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
-        crossed = (draws(names, 1, 65536) < rate).tolist()
-        halvings = OCTAVE * number // options.sigma_halving if options.sigma_halving else 0
-        self._base, self._drawn = -halvings, iter(drawn_steps(streams(Purpose.SIGMA), options.sigma_spread).tolist())
-        population = [toolbox.clone(parent) for parent in parents[:elites]]
+        if self._means:
+            rows, others, crossed = (np.arange(elites, size) % self._means).tolist(), keys, [False] * len(keys)
+        else:
+            rows = island_rows(names, 0, elites, len(parents), options.islands).tolist()
+            others = island_rows(names, 2, elites, len(parents), options.islands).tolist()
+            rate = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
+            crossed = (draws(names, 1, 65536) < rate).tolist()
+        self._drawn = iter((self._spread * normals(streams(Purpose.SIGMA))).tolist())
+        population = [toolbox.clone(parent) for parent in kept]
+        for k, elite in enumerate(population):
+            elite.number = k
         with drawing_from(stream(self.seed, Purpose.MUTATION, number)):
             for row, other, two, key in zip(rows, others, crossed, keys, strict=True):
                 child = toolbox.clone(parents[row])
@@ -217,10 +244,21 @@ class GeneticAlgorithm(Algorithm):
         return population, elites
 
     def _mutate(self, child: Individual) -> tuple[Individual]:
-        """Draw the step of a child's sigma around the base, or around its parent's."""
-        step = (child.step if self.options.adapt else self._base) + next(self._drawn)
-        child.step = min(max(step, STEPS.start), STEPS.stop - 1)
+        """Multiply a child's sigma by a log-normal number, as DEAP's mutESLogNormal does."""
+        child.log_sigma = min(max(child.log_sigma + next(self._drawn), LOG_SIGMAS[0]), LOG_SIGMAS[1])
         return (child,)
+
+    def _continue(self, chosen: list[Individual], source: WeightSource) -> NDArray[np.float32]:
+        """Make the chosen the next parents, and return their weights; `source` names the population.  # [S, P]"""
+        options = self.options
+        weights = Rebuilder(self.network).all(self._parents.weights, source.some([one.number for one in chosen]))
+        if options.crossover == "mean":
+            means, individuals = mean_parents(weights, chosen, options.islands)
+            kept = np.concatenate((means, weights[: options.elites]))
+            self._parents = Parents(kept, [*individuals, *chosen[: options.elites]])
+        else:
+            self._parents = Parents(weights, chosen)
+        return weights
 
     def _evaluate(
         self, population: Sequence[Individual], source: WeightSource, number: int
@@ -249,7 +287,7 @@ class GeneticAlgorithm(Algorithm):
             if options.islands == 1:
                 return list(toolbox.select(population, options.parents))
             due = options.migration_every > 0 and (number + 1) % options.migration_every == 0
-            networks = self._parents.networks(elites, len(population))
+            networks = self._parents.networks(population, elites)
             return select_on_islands(toolbox, population, options.parents, options.islands, due, networks)
 
     def _winners(self, individuals: Sequence[Individual], k: int) -> list[Individual]:
@@ -258,14 +296,19 @@ class GeneticAlgorithm(Algorithm):
         return tournaments(individuals, k, options.tournament, options.elites // options.islands, self._tournaments)
 
     def finalists(self, count: int) -> Finalists:
-        """Return the best of the parents; of one island the first ones: elites, then the others by rank."""
+        """Return the means of all parents and then the elites, or else the best of the parents.
+
+        Of one island these are the first ones: elites, then the others by rank.
+        """
+        if self._means:
+            return Finalists(self._parents.weights[:count])
         ranked = self.options.islands == 1 and not self.options.select
         rows = list(range(min(count, len(self._parents.weights)))) if ranked else self._parents.best(count)
         chosen = self._record["survivors"][rows].tolist() if self._record else []
         return finalists_of(self._parents.weights, rows, self._record, chosen, self.options.episodes)
 
     def state(self) -> Arrays:
-        """Return the parents, their sigma steps, ages and mean fitness."""
+        """Return the parents, their sigmas, ages and mean fitness."""
         return self._parents.state()
 
     def record(self) -> Arrays:
@@ -283,8 +326,8 @@ class GeneticAlgorithm(Algorithm):
         chosen = [population[k] for k in record["survivors"].tolist()]
         for one, mean in zip(chosen, record.get("means", np.zeros(len(chosen), np.int64)).tolist(), strict=True):
             one.age, one.fitness = 1, fitness_class(1)((mean,))
-        source = named(population, self._sigmas, self.options.sigma_floor, self.options.crossover)
-        self._parents = self._parents.followed_by(chosen, source, self.network)
+        source = named(population, self.options.sigma_floor, self.options.crossover)
+        self._continue(chosen, source)
         return True
 
 

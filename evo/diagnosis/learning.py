@@ -57,7 +57,7 @@ def near_copies(signs: Signs) -> Checked | None:
     label = f"diversity {figure(diversity)}"
     if diversity >= NEAR_COPIES:
         return Checked(label)
-    age = takeover(signs.run)
+    age = None if signs.option("crossover") == "mean" else takeover(signs.run)  # else children have one ancestor
     taken = "" if age is None else f"; one network's descendants took it over in {counted(age, 'generation')}"
     parents, population = int(signs.option("parents") or 1), int(signs.option("population") or 2)
     changes = []
@@ -123,9 +123,10 @@ def _multiple(signs: Signs, parents: int) -> int:
 
 
 def noisy_selection(signs: Signs) -> Checked | None:
-    """Look for selection by luck. Strategies average over their candidates, so less signal is enough for them."""
+    """Look for selection by luck. Means over many candidates average it out, so less signal is enough for them."""
     signal, episodes = signs.late("signal_to_noise"), signs.episodes
-    if math.isnan(signs.late("improving")) and signs.option("parents") is None:
+    averages = signs.option("parents") is None or signs.option("crossover") == "mean"
+    if math.isnan(signs.late("improving")) and averages:
         return None if math.isnan(signal) else Checked(f"signal to noise {figure(signal)}")
     if math.isnan(signal):
         if episodes > 1:
@@ -190,8 +191,7 @@ def step(signs: Signs) -> Checked | None:
         better = figure(base * min(USUAL_STEP / ratio, 10.0)) if ratio else figure(USUAL_STEP * size)
         return checked(label, "sigma_too_small", wrong, evidence, f"Mutate further: {signs.set('sigma', better)}.")
     wrong = "Sigma is too large for this network now: hardly a mutation improves."
-    less = f"{signs.set('sigma', figure(base / 2))} or {signs.set('sigma_halving', 100)}"
-    change = f"Mutate less, or less as time goes on: {less}."
+    change = f"Mutate less: {signs.set('sigma', figure(base / 2))}."
     return checked(label, "sigma_too_large", wrong, evidence, change, improving < FAILURE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -182,6 +183,12 @@ def sigma_table(base: float) -> NDArray[np.float32]:
     """Return base * 2^(k / 8) for every k of STEPS, from a fixed table and powers of two.  # [193] float32"""
     steps = np.array([np.float32(EIGHTHS[k % OCTAVE]) * np.float32(2.0 ** (k // OCTAVE)) for k in STEPS], np.float32)
     return np.float32(base) * steps
+
+
+def normals(streams: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return a standard normal number from each stream: (popcount - 16) / sqrt(8) of its first word.  # [N] -> [N]"""
+    words = philox_each(streams, 0, 0, 0, 0)[0]
+    return (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
 
 
 def drawn_steps(streams: NDArray[np.uint64], spread: float) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ DEAP's own they draw from Python's `random`, which is seeded from a named stream
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,17 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import STEPS
-from evo.networks.candidates import Rebuilder
-from evo.networks.network import Network
+from evo.evolution.noise_sums import exp
 from evo.plugins import registry
 from evo.randomness.streams import draw, draws
 from evo.records import Arrays, WeightSource
 
-Crossover = Literal["none", "uniform", "layers"]
+Crossover = Literal["mean", "uniform", "layers", "none"]
+LOG_SIGMAS = -30.0, 15.0  # natural logarithms of the smallest and the largest sigma of a child
 CHECKED = ("mate", "mutate")  # operators that change an individual in place
 ROW = "it must be the row of an individual that the operator was called with"
-EXPECTED = {"step": f"it must be a whole number from {STEPS[0]} to {STEPS[-1]}", "row": ROW, "mate": f"{ROW}, or -1"}
+SIGMA = f"it must be a float from {LOG_SIGMAS[0]} to {LOG_SIGMAS[1]}"
+EXPECTED = {"log_sigma": SIGMA, "row": ROW, "mate": f"{ROW}, or -1"}
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +40,7 @@ class Individual:
     row: int  # of the parent in the matrix of parents, which is sorted best first; -1: a fresh network
     mate: int = -1  # row of the second parent; -1: none
     key: int = 0  # of its noise and its crossover; 0: an elite, the unchanged parent
-    step: int = 0  # its sigma is sigma * 2^(step / 8), in STEPS
+    log_sigma: float = 0.0  # natural logarithm of the standard deviation of its noise, in LOG_SIGMAS
     age: int = 0  # generations in which it was evaluated
     fitness: Any = None  # DEAP's, of one value, a summed return; a child has its parent's until it is evaluated
 
@@ -69,8 +70,8 @@ def drawing_from(key: int) -> Iterator[None]:
 
 
 def cross(child: Individual, other: Individual) -> tuple[Individual, Individual]:
-    """Make an individual the child of a second parent too."""
-    child.mate = other.row
+    """Make an individual the child of a second parent too, with the geometric mean of their sigmas."""
+    child.mate, child.log_sigma = other.row, (child.log_sigma + other.log_sigma) / 2
     return child, other
 
 
@@ -115,10 +116,14 @@ def operator(option: str, named: str) -> Callable[..., Any]:
         found: tuple[Individual, ...] = called(child, *others)
         if not isinstance(found, tuple) or not found or found[0] is not child:
             raise wrong("change its first argument in place, and return a tuple that begins with it", found)
-        for name, allowed in (("step", STEPS), ("row", rows - {-1}), ("mate", rows)):
+        right = {
+            "log_sigma": isinstance(child.log_sigma, float) and LOG_SIGMAS[0] <= child.log_sigma <= LOG_SIGMAS[1],
+            "row": isinstance(child.row, int) and child.row in rows - {-1},
+            "mate": isinstance(child.mate, int) and child.mate in rows,
+        }
+        for name in (name for name, good in right.items() if not good):
             value = getattr(child, name)
-            if not isinstance(value, int) or value not in allowed:
-                raise ConfigurationError(f"{option}: {named} set {name} to {value!r:.60}; {EXPECTED[name]}")
+            raise ConfigurationError(f"{option}: {named} set {name} to {value!r:.60}; {EXPECTED[name]}")
         return found
 
     @wraps(called)
@@ -133,48 +138,43 @@ def operator(option: str, named: str) -> Callable[..., Any]:
 
 
 class Parents:
-    """The individuals that may have children, best first (of each island), and their weights."""
+    """The networks that children are made of, best first (of each island), and the individuals that name them."""
 
-    def __init__(self, weights: NDArray[np.floating[Any]], chosen: Sequence[Individual] | None = None) -> None:
-        """Take networks [S, P] as parents, with step, age and fitness of the chosen individuals, or without any."""
+    def __init__(self, weights: NDArray[np.floating[Any]], individuals: Sequence[Individual]) -> None:
+        """Take networks [S, P], with log_sigma, age and fitness of the individuals."""
         self.weights = np.ascontiguousarray(weights, np.float32)
-        kind = fitness_class(1)
-        chosen = [Individual(row, row, fitness=kind((0,))) for row in range(len(weights))] if chosen is None else chosen
         self.individuals = [
-            Individual(row, row, step=one.step, age=one.age, fitness=one.fitness) for row, one in enumerate(chosen)
+            Individual(row, row, log_sigma=one.log_sigma, age=one.age, fitness=one.fitness)
+            for row, one in enumerate(individuals)
         ]
 
     @classmethod
     def restored(cls, state: Arrays) -> Parents:
         """Return the parents of a state."""
-        kind, columns = fitness_class(1), (np.asarray(state[name]).tolist() for name in ("steps", "ages", "means"))
+        kind, columns = fitness_class(1), (np.asarray(state[name]).tolist() for name in ("log_sigmas", "ages", "means"))
         return cls(
             np.asarray(state["weights"], np.float32),
             [
-                Individual(0, 0, step=step, age=age, fitness=kind((mean,)))
-                for step, age, mean in zip(*columns, strict=True)
+                Individual(0, 0, log_sigma=log_sigma, age=age, fitness=kind((mean,)))
+                for log_sigma, age, mean in zip(*columns, strict=True)
             ],
         )
 
-    def followed_by(self, chosen: Sequence[Individual], source: WeightSource, network: Network) -> Parents:
-        """Return the chosen of a population as parents; `source` names all of it."""
-        return Parents(Rebuilder(network).all(self.weights, source.some([one.number for one in chosen])), chosen)
-
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return weights, sigma steps, ages and mean fitness, by name."""
+        """Return weights, logarithms of sigma, ages and mean fitness, by name."""
         return {
             "weights": self.weights,
-            "steps": np.array([one.step for one in self.individuals], np.int32),
+            "log_sigmas": np.array([one.log_sigma for one in self.individuals], np.float64),
             "ages": np.array([one.age for one in self.individuals], np.int32),
             "means": fitness_of(self.individuals),
         }
 
-    def networks(self, elites: int, population: int) -> list[int]:
+    def networks(self, population: Sequence[Individual], elites: int) -> list[int]:
         """Return a number of each candidate's network: that of the first candidate which is the same one.  # [N]"""
-        numbers = list(range(population))
+        numbers = list(range(len(population)))
         first: dict[bytes, int] = {}
-        for candidate, weights in enumerate(self.weights[:elites]):
-            numbers[candidate] = first.setdefault(blake2b(weights).digest(), candidate)
+        for one in population[:elites]:
+            numbers[one.number] = first.setdefault(blake2b(self.weights[one.row]).digest(), one.number)
         return numbers
 
     def best(self, most: int) -> list[int]:
@@ -186,18 +186,32 @@ class Parents:
         return rows
 
 
-def named(
-    population: Sequence[Individual], sigmas: NDArray[np.float32], floor: float, crossover: Crossover
-) -> WeightSource:
-    """Return the names of a population's weights; `sigmas` [193] are those of STEPS."""
+def mean_parents(
+    weights: NDArray[np.float32], chosen: Sequence[Individual], islands: int
+) -> tuple[NDArray[np.float32], list[Individual]]:
+    """Return the mean of the parents of each island, and an individual for it.  # weights [S, P] -> [islands, P]
+
+    Its sigma is the geometric mean of theirs, and its fitness that of the first. Rows are added one after the other.
+    """
+    means, individuals = np.empty((islands, weights.shape[1]), np.float32), []
+    for island in range(islands):
+        parents, total = chosen[island::islands], np.zeros(weights.shape[1])
+        for row in weights[island::islands]:
+            total += row
+        means[island] = total / len(parents)
+        log_sigma = math.fsum(one.log_sigma for one in parents) / len(parents)
+        individuals.append(Individual(0, 0, log_sigma=log_sigma, fitness=parents[0].fitness))
+    return means, individuals
+
+
+def named(population: Sequence[Individual], floor: float, crossover: Crossover) -> WeightSource:
+    """Return the names of a population's weights."""
     size = len(population)
-    rows, mates, steps = (
-        np.fromiter((getattr(one, name) for one in population), np.int32, size) for name in ("row", "mate", "step")
-    )
+    rows, mates = (np.fromiter((getattr(one, name) for one in population), np.int32, size) for name in ("row", "mate"))
     keys = np.fromiter((one.key for one in population), np.uint64, size)
-    mutated = (keys != 0) & (rows >= 0)
-    found = np.where(mutated, np.maximum(sigmas[steps - STEPS.start], np.float32(floor)), np.float32(0))
-    return WeightSource(rows, mates, keys, found, crossover)
+    sigmas = np.maximum(exp(np.fromiter((one.log_sigma for one in population), np.float64, size)), floor)
+    found = np.where((keys != 0) & (rows >= 0), sigmas, 0.0).astype(np.float32)
+    return WeightSource(rows, mates, keys, found, "none" if crossover == "mean" else crossover)
 
 
 def island_rows(names: NDArray[np.uint64], index: int, first: int, parents: int, islands: int) -> NDArray[np.int64]:

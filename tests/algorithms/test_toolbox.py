@@ -22,7 +22,7 @@ from tests.helpers.calling import SMALL, called, summary_of
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "algorithms" / "operators.py"
 OWN = ("--plugin", "operators", "--set", "ga.select=operators:select", "--set", "ga.mutate=operators:mutate")
-BOTH = (*OWN, "--set", "ga.mate=operators:mate", "--set", "ga.crossover=uniform", "--set", "ga.adapt=true")
+BOTH = (*OWN, "--set", "ga.mate=operators:mate", "--set", "ga.crossover=uniform", "--set", "ga.sigma_spread=1")
 WRONG = """
 import copy
 
@@ -31,9 +31,9 @@ plugs_into = "operators"
 def too_few(individuals, k): return individuals[: k - 1]
 def strangers(individuals, k): return [copy.copy(one) for one in individuals[:k]]
 def broken(individuals, k): return [individuals[0].weights] * k
-def nothing(child): child.step += 1
-def far(child): child.step = 97; return (child,)
-def halves(child): child.step = 0.5; return (child,)
+def nothing(child): child.log_sigma += 1
+def far(child): child.log_sigma = 97.0; return (child,)
+def unknown(child): child.log_sigma = float("nan"); return (child,)
 def stranger(child, other): child.mate = 999; return child, other
 """
 
@@ -72,8 +72,8 @@ def test_a_run_with_own_operators_is_the_same_for_any_workers_resumed_verified_a
         (("--set", "ga.select=wrong:strangers"), "wrong:strangers must return a list of k = 4 of the individuals"),
         (("--set", "ga.select=wrong:broken"), "wrong: broken raised AttributeError"),
         (("--set", "ga.mutate=wrong:nothing"), "ga.mutate: wrong:nothing must change its first argument in place"),
-        (("--set", "ga.mutate=wrong:far"), "wrong:far set step to 97; it must be a whole number from -96 to 96"),
-        (("--set", "ga.mutate=wrong:halves"), "wrong:halves set step to 0.5"),
+        (("--set", "ga.mutate=wrong:far"), "wrong:far set log_sigma to 97.0; it must be a float from -30.0 to 15.0"),
+        (("--set", "ga.mutate=wrong:unknown"), "wrong:unknown set log_sigma to nan"),
         (("--set", "ga.mate=wrong:stranger", "--set", "ga.crossover=uniform"), "wrong:stranger set mate to 999"),
         (("--set", "ga.mate=wrong:stranger"), "mate: no child has two parents; set crossover = uniform or layers"),
         (("--set", "ga.select=wrong:toofew"), "ga.select: wrong has no function toofew - did you mean `too_few`?"),
@@ -147,12 +147,11 @@ def test_drawing_from_a_stream_leaves_the_global_generator_as_it_was() -> None:
 
 
 def test_a_clone_is_changed_alone() -> None:
-    parent = Individual(0, 3, step=8, age=2, fitness=fitness_class(1)((5,)))
+    parent = Individual(0, 3, log_sigma=2.0, age=2, fitness=fitness_class(1)((5,)))
     child = copy.copy(parent)
     cross(child, Individual(1, 4))
-    child.step += 1
-    assert (child.row, child.mate, child.step, child.fitness.values) == (3, 4, 9, (5,))
-    assert (parent.mate, parent.step) == (-1, 8)
+    assert (child.row, child.mate, child.log_sigma, child.fitness.values) == (3, 4, 1.0, (5,))
+    assert (parent.mate, parent.log_sigma) == (-1, 2.0)
     assert not hasattr(parent, "__dict__")  # a million of them fit into memory
 
 
@@ -163,11 +162,11 @@ def test_an_operator_that_is_not_loaded_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_candidates_of_own_mates_have_these_in_their_names() -> None:
-    algorithm = make(crossover="uniform", crossover_rate=1.0, adapt=True, sigma_spread=0.0, per_task=8)
+    algorithm = make(crossover="uniform", crossover_rate=1.0, sigma_spread=0.0, per_task=8)
     drive(algorithm, 0, scores(range(8)))
 
     def mate(child: Individual, other: Individual) -> tuple[Individual, Individual]:
-        child.mate, child.step = other.row, (child.step + other.step) // 2 + 8
+        child.mate, child.log_sigma = other.row, (child.log_sigma + other.log_sigma) / 2 + float(np.log(2))
         return child, other
 
     algorithm.toolbox.register("mate", mate)
@@ -180,5 +179,5 @@ def test_an_operator_must_be_of_a_plug_in(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     registry.load(["operators"])
     assert operator("ga.select", "operators:select").__name__ == "select"
-    with pytest.raises(ConfigurationError, match=r"ga\.mutate: operators:mate set step to 250"):
-        operator("ga.mutate", "operators:mate")(Individual(0, 0), Individual(1, 1, step=500))
+    with pytest.raises(ConfigurationError, match=r"ga\.mutate: operators:mate set log_sigma to 25"):
+        operator("ga.mutate", "operators:mate")(Individual(0, 0), Individual(1, 1, log_sigma=50.0))

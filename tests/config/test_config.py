@@ -519,7 +519,7 @@ def test_small_variations_of_a_good_file_are_mostly_good(tmp_path: Path) -> None
         ("ga.population", "100"),
         ("policy.kind", "mlp"),
         ("run.seed", "9"),
-        ("ga.adapt", "true"),
+        ("ga.sigma_spread", "1.0"),
     ]
     for key, value in good:
         assert ends_well(write(tmp_path, ""), f"{key}={value}") is not None

@@ -149,5 +149,5 @@ def named(task: Task, published: str) -> Task:
 
 
 def test_crossover_tournaments_and_adapted_sigmas_are_as_repeatable() -> None:
-    options = {"crossover": "uniform", "selection": "tournament", "adapt": True, "alive_bonus": 0.01}
+    options = {"crossover": "uniform", "selection": "tournament", "sigma_spread": 1.0, "alive_bonus": 0.01}
     assert fitness(7, **options) == fitness(7, per_task=5, **options) != fitness(7)

@@ -41,6 +41,7 @@ population = 20
 parents = 4
 elites = 2
 episodes = 4
+crossover = "none"
 """
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
 

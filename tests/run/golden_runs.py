@@ -41,7 +41,7 @@ population = 40
 parents = 6
 elites = 3
 episodes = 20
-crossover = "uniform"
+sigma_spread = 1.0
 """,
     "ppo": """
 envs = 20

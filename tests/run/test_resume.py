@@ -45,7 +45,7 @@ TINY: dict[str, tuple[str, ...]] = {
     "ga": (
         "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\n",
         "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
-        'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
+        'memory = 3\nselection = "tournament"\nsigma_spread = 1.0\ncrossover = "uniform"\n',
         "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
     ),
     "ppo": (

@@ -16,7 +16,7 @@ from evo.verify.candidate import SOUND, replay_candidate
 
 GENERATIONS = 14
 OPTIONS = {
-    "ga": {"population": 12, "parents": 4, "elites": 2, "crossover": "uniform", "adapt": True},
+    "ga": {"population": 12, "parents": 4, "elites": 2, "crossover": "uniform", "sigma_spread": 1.0},
     "islands": {"population": 12, "parents": 6, "elites": 4, "islands": 2, "migration_every": 3},
     "nsga2": {"population": 12, "survivors": 4},
     "map_elites": {"population": 12, "reevaluated": 4},

@@ -222,10 +222,10 @@ def test_a_file_that_is_missing_and_that_retention_keeps_is_found(run: Path, fil
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("sigma_halving = 0", "sigma_halving = 9", "ga.sigma_halving: 0 in the run, 9 now"),
+        ("tournament = 4", "tournament = 9", "ga.tournament: 4 in the run, 9 now"),
         ("seed = 1", "seed = 2", "seed: 1 in the run, 2 now"),
         ("dense = [4]", "dense = [5]", "policy.dense: [4] in the run, [5] now"),
-        ("sigma_halving = 0", "sigma_halving = ", "config.resolved.toml:"),
+        ("tournament = 4", "tournament = ", "config.resolved.toml:"),
     ],
 )
 def test_another_configuration_is_found_and_nothing_replayed(run: Path, old: str, new: str, said: str) -> None:

@@ -16,12 +16,12 @@ def select(individuals, k):
 def mate(child, other):
     """Take weights of both parents, and the geometric mean of their sigmas."""
     child.mate = other.row
-    child.step = (child.step + other.step) // 2
+    child.log_sigma = (child.log_sigma + other.log_sigma) / 2
     return child, other
 
 
 def mutate(child):
     """Double or halve sigma in one of four children."""
     if random.randrange(4) == 0:
-        child.step = max(-96, min(96, child.step + random.choice((-8, 8))))
+        child.log_sigma = max(-20.0, min(5.0, child.log_sigma + random.choice((-0.7, 0.7))))
     return (child,)
