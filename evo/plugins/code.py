@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -51,13 +53,40 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
 
 @cache
 def of_plugin(name: str) -> str:
-    """Return a digest of a plug-in's file, or of all files of its package, after the version that is installed."""
+    """Return a digest of a plug-in's file with those that it imports from its folder, or of all files of its package.
+
+    The version that is installed stands before it.
+    """
     file = _file(name)
     if file is None:
         return ""
     in_package = "." in name or file.name == "__init__.py"
-    digest = _digest(file.parent, file.parent.rglob("*.py") if in_package else [file]).hex()
+    digest = _digest(file.parent, file.parent.rglob("*.py") if in_package else _with_helpers(file)).hex()
     return " ".join((*_versions(name, file), digest))
+
+
+def _with_helpers(plugin: Path) -> set[Path]:
+    """Return the file of a plug-in, and the files of its folder that it imports, and that these import."""
+    found, left, folder = set[Path](), {plugin}, plugin.parent
+    while left:
+        found.add(file := left.pop())
+        for name in _imports(file) if "site-packages" not in folder.parts else ():
+            first, rest = folder / name[0], folder.joinpath(*name).with_suffix(".py")
+            if (first / "__init__.py").is_file():
+                left |= {*first.rglob("*.py")} - found
+            else:
+                left |= {path for path in (first.with_suffix(".py"), rest) if path.is_file()} - found
+    return found
+
+
+def _imports(file: Path) -> Iterable[Sequence[str]]:
+    """Yield the parts of the name of everything that a file imports, except this program."""
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{name}" for name in names] if node.module and not node.level else []
+            yield from (parts for name in names if (parts := name.split("."))[0] not in ("evo", "snake"))
 
 
 def _versions(name: str, file: Path) -> Iterable[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from evo.errors import ConfigurationError
-from evo.plugins import registry
+from evo.plugins import code, registry
 from tests.helpers.calling import ROOT, SMALL, called, command, summary_of
 
 ENVIRONMENT = """
@@ -223,6 +223,32 @@ def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: 
     changed.unlink() if in_package else changed.write_text(CLIMBER)
     assert summary_of(tmp_path, *resume, apart=True)["generations"] == 2
     assert "agrees: 2 generations" in typed(tmp_path, "verify", "run", *plugin).stdout
+
+
+def test_files_of_its_folder_that_a_plug_in_imports_are_its_code_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"changing{next(NUMBERS)}"
+    texts = {
+        f"{name}.py": "def make():\n    import numpy, tool_of_it, evo\n",
+        "tool_of_it.py": "from names_of_it import levels\nimport package_of_it.inner, no_such",
+        "names_of_it/levels.py": f"import {name}",
+        "package_of_it/__init__.py": "",
+        "package_of_it/inner.py": "this is no Python",
+        "names_of_it/others.py": "",
+        "evo.py": "",
+        "levels.py": "",
+    }
+    for file, text in texts.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    before = code.of_plugin.__wrapped__(name)
+    for number, (file, text) in enumerate(texts.items()):
+        (tmp_path / file).write_text(f"{text}\n")
+        assert (code.of_plugin.__wrapped__(name) != before) == (number < 5)
+        (tmp_path / file).write_text(text)
+    assert code.of_plugin.__wrapped__(name) == before
 
 
 LIVELY = """
