@@ -52,7 +52,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether a user asks this process to end: code of others may raise KeyboardInterrupt, too."""
+    """Return whether a user asks this process to end: plug-ins and libraries may raise KeyboardInterrupt too."""
     raises_stopped = signal.getsignal(signal.SIGINT) is _stop
     return isinstance(error, Stopped if raises_stopped else KeyboardInterrupt)
 

@@ -27,10 +27,10 @@ def canonical_json(value: object) -> bytes:
 
 def with_checksum(body: Mapping[str, object]) -> bytes:
     """Return canonical JSON with its CRC as the last key."""
-    return sealed(canonical_json(body))
+    return checksummed(canonical_json(body))
 
 
-def sealed(text: bytes) -> bytes:
+def checksummed(text: bytes) -> bytes:
     """Return the JSON of an object that is not empty, with its CRC as the last key."""
     return text[:-1] + b',"crc":"%08x"}' % zlib.crc32(text)
 

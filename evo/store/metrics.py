@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evo.errors import DataError, ResourceError, counted
 from evo.files.durable import resources
 from evo.files.layout import EVALUATIONS, METRICS
-from evo.files.lines import append, lines_of, sealed, without_checksum
+from evo.files.lines import append, checksummed, lines_of, without_checksum
 
 if TYPE_CHECKING:
     from evo.store.champion import ChampionScore
@@ -171,7 +171,7 @@ def _append(path: Path, values: Mapping[str, Any]) -> None:
     try:
         size = os.fstat(descriptor).st_size
         cut_short = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"  # by a full disk or a crash
-        append(descriptor, b"\n" * cut_short + sealed(one_line(values).encode()) + b"\n", durable=False)
+        append(descriptor, b"\n" * cut_short + checksummed(one_line(values).encode()) + b"\n", durable=False)
     finally:
         os.close(descriptor)
 

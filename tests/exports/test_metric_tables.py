@@ -16,7 +16,7 @@ import pytest
 from evo.cli.commands.watch import MetricsTail
 from evo.errors import ConfigurationError, extra
 from evo.exports.tables import columns, csv_of
-from evo.files.lines import sealed, without_checksum
+from evo.files.lines import checksummed, without_checksum
 from evo.store.metrics import MetricsFile
 from evo.store.run import Run
 from evo.store.store import Store
@@ -80,7 +80,7 @@ def test_what_has_no_name_or_value_of_a_metric_is_dropped_by_every_reader_and_ke
     odd = {"words": "\x1b[2J", "listed": [1], "large": 10**400, "yes": True, "nested": {"a": 1}}
     wrong = [{"generation": number, "mean": 5.0} for number in ("0", 0.5, True, -1, None, [0], 1 << 60)]
     texts = [json.dumps({**line, **dict.fromkeys(HOSTILE, 1.0), **odd}) for line in lines]
-    file.write_bytes(b"".join(sealed(text.encode()) + b"\n" for text in [*texts, *map(json.dumps, wrong)]))
+    file.write_bytes(b"".join(checksummed(text.encode()) + b"\n" for text in [*texts, *map(json.dumps, wrong)]))
     written = file.read_bytes()
     assert called(run.parent, "export", "run", "--to", "csv", program="evo") == before
     assert [set(line) & {*HOSTILE, *odd} for line in MetricsTail(run).read()] == [set()] * (len(lines) - 1)

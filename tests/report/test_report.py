@@ -17,7 +17,7 @@ import pytest
 import evo
 from evo.diagnosis.examination import diagnosis
 from evo.errors import ConfigurationError, DataError
-from evo.files.lines import sealed, without_checksum
+from evo.files.lines import checksummed, without_checksum
 from evo.games.catalogue.snake.pictures import board
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
@@ -74,7 +74,7 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 def rewrite(run: Path, lines: list[dict[str, Any]]) -> None:
-    (run / "metrics.jsonl").write_bytes(b"".join(sealed(one_line(line).encode()) + b"\n" for line in lines))
+    (run / "metrics.jsonl").write_bytes(b"".join(checksummed(one_line(line).encode()) + b"\n" for line in lines))
 
 
 def test_a_run_ends_with_the_report_that_the_command_writes_and_equal_runs_have_equal_ones(

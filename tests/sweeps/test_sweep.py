@@ -223,7 +223,7 @@ CHANGES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "sealed"),
+    ("key", "value", "checksummed"),
     [
         *((*change, True) for change in CHANGES),
         ("scores", [14.0, 16.0, 18.0], False),
@@ -231,7 +231,7 @@ CHANGES: list[tuple[str, Any]] = [
     ],
 )
 def test_a_journal_that_was_changed_is_refused_and_decides_nothing(
-    settings: PlannedSweep, key: str, value: object, sealed: bool
+    settings: PlannedSweep, key: str, value: object, checksummed: bool
 ) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     trainer, chosen = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0}), {"seeds": [1, 2, 3]}
@@ -240,7 +240,7 @@ def test_a_journal_that_was_changed_is_refused_and_decides_nothing(
     found = json.loads(file.read_bytes())
     found["stages"]["0.2"]["ga.sigma=0.1"][key] = value
     checksum = found.pop("crc")
-    if sealed:  # as a stranger would, who knows the checksum
+    if checksummed:  # as a stranger would, who knows the checksum
         file.write_bytes(with_checksum(found))
     else:
         file.write_text(json.dumps({**found, "crc": checksum}, sort_keys=True, separators=(",", ":")))

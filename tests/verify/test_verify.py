@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.files.lines import sealed
+from evo.files.lines import checksummed
 from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.training.validation import Validated
@@ -148,7 +148,8 @@ def test_one_bit_of_a_file_is_found(run: Path, file: str, place: int, said: str)
     ("change", "said"),
     [
         (lambda line: line.replace(b'"mean": ', b'"mean": 1'), "line 3: its checksum is wrong"),
-        (lambda line: sealed(re.sub(rb'"frames": \d+', b'"frames": 1', line[: line.rindex(b',"crc"')] + b"}")) + b"\n",
+        (lambda line: checksummed(re.sub(rb'"frames": \d+', b'"frames": 1', line[: line.rindex(b',"crc"')] + b"}"))
+         + b"\n",
          "has other frames than in the manifest"),
     ],
 )  # fmt: skip
