@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -60,6 +60,7 @@ def _search(
     *,
     lower: float = -inf,
     upper: float = inf,
+    measures: Sequence[str] = (),
     algorithm: str = "sep_cma_es",
     generations: int = 200,
     seed: int = 1,
@@ -68,7 +69,7 @@ def _search(
     progress: Callable[[Row], object] | None = None,
     **sections: Mapping[str, object],
 ) -> Optimum:
-    problem, outer = _declared(fitness, start, minimises, lower, upper), registry.searched_here.get()
+    problem, outer = _declared(fitness, start, minimises, lower, upper, measures), registry.searched_here.get()
     if not isinstance(workers, Mapping):
         workers = {"backend": "serial"} if workers == 1 else {"count": workers}
     try:
@@ -110,11 +111,13 @@ def maximise(fitness: Fitness | Problem, start: Any = None, **options: Any) -> O
 
     `fitness(weights, seed)` or `fitness(weights)` gets float32 [P] and returns a number; `start` is the first vector,
     or P for zeros. Of a Keras model as `start`, the weights that it trains are evolved, and `fitness` gets the model.
-    Every weight is between `lower` and `upper`. `workers` (1) is their number, or the options of [workers]. The search
-    has `algorithm` ("sep_cma_es"), `generations` (200), `seed` (1), `progress`, which gets the `Row` of every
-    generation, and sections of an experiment, as in `sep_cma_es={"sigma": 0.3}`. A `run_dir` that holds this search is
-    resumed; None: the next free one in runs/. Several workers import the function, or the `Problem`, from its module.
-    ConfigurationError: an option is wrong, the function fails, workers cannot find it, or the model has code.
+    Every weight is between `lower` and `upper`. Where there are `measures`, it returns a tuple: the fitness, and a
+    number of each of these names, for `nsga2` and `map_elites`. `workers` (1) is their number, or the options of
+    [workers]. The search has `algorithm` ("sep_cma_es"), `generations` (200), `seed` (1), `progress`, which gets the
+    `Row` of every generation, and sections of an experiment, as in `sep_cma_es={"sigma": 0.3}`. A `run_dir` that holds
+    this search is resumed; None: the next free one in runs/. Several workers import the function, or the `Problem`,
+    from its module. ConfigurationError: an option is wrong, the function fails, workers cannot find it, or the model
+    has code.
     """
     return _search(False, fitness, start, **options)
 
@@ -219,9 +222,11 @@ def _elsewhere(weights: NDArray[np.float32]) -> float:
     raise ConfigurationError("this fitness is told, not computed")
 
 
-def _declared(fitness: Fitness | Problem, start: Any, minimises: bool, lower: float, upper: float) -> Problem:
+def _declared(
+    fitness: Fitness | Problem, start: Any, minimises: bool, lower: float, upper: float, measures: Sequence[str]
+) -> Problem:
     if isinstance(fitness, Problem):
-        if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf):
+        if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf) or measures:
             way = "minimise" if fitness.minimise else "maximise"
             raise ConfigurationError(f"a Problem has its own start and bounds, and this one is for evo.{way}")
         return fitness
@@ -230,7 +235,7 @@ def _declared(fitness: Fitness | Problem, start: Any, minimises: bool, lower: fl
     model = ""
     if is_model(start):
         model, start = describe(start)
-    return Problem(fitness, start, minimises, lower, upper, model)
+    return Problem(fitness, start, minimises, lower, upper, model, measures)
 
 
 def _experiment(
@@ -255,6 +260,7 @@ def _experiment(
     environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
     if not declared:
         environment |= {"size": size, "minimise": problem.minimise, "model": problem.model}
+        environment["measures"] = [*problem.measures]
         bounds = {key: getattr(problem, key) for key in ("lower", "upper")}
         environment |= {key: float(value) for key, value in bounds.items() if np.ndim(value) == 0 and isfinite(value)}
     episodes, tests = (EPISODES, TESTS) if problem.seeded else (1, 1)

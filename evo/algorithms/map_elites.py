@@ -235,7 +235,7 @@ class MapElites(Algorithm):
         """
         options, cells = self.options, np.zeros(len(evaluated.finite), np.int64)
         table = [evaluated.lengths.sum(axis=1, dtype=np.int64), mean_returns(returns, 1)]
-        table += list(evaluated.episode_metrics.sum(axis=1, dtype=np.int64).T)
+        table += list(evaluated.episode_metrics.sum(axis=1).T)
         for column, low, high, bins in zip(self._columns, options.low, options.high, options.bins, strict=True):
             means = np.where(evaluated.finite, table[column] / options.episodes, low)
             place = np.floor((means - low) / (high - low) * bins)

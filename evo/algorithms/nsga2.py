@@ -123,7 +123,7 @@ class Nsga2(Algorithm):
     def _values(self, outcome: Evaluated) -> NDArray[Any]:
         """Return the objectives, summed over episodes; returns have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
-        table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
+        table += list(outcome.episode_metrics.sum(axis=1).T)
         return np.stack([table[column] for column in self._columns], axis=1)
 
     def finalists(self, count: int) -> Finalists:

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 PREFIX = "problem:"
 MOST_NUMBERS = 1 << 27
-Fitness = Callable[..., float]
+TAKEN = {"return", "length", "score", "won"}  # names of what is measured of every episode
+Fitness = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Problem:
     `fitness(weights, seed)` gets float32 [P], which it may change, and returns a number. A function of the weights
     alone is exact: it is called once, however many episodes there are. `start` is the first vector [P], or P for zeros.
     The function is called with weights between `lower` and `upper`, numbers or [P], where these are set. Where `model`
-    describes a Keras model (`evo.networks.keras_models`), the function gets that instead, with the weights.
+    describes a Keras model (`evo.networks.keras_models`), the function gets that instead, with the weights. Where there
+    are `measures`, the function returns its fitness and then a number of each of these names, for `nsga2` and
+    `map_elites`.
     """
 
     fitness: Fitness
@@ -52,10 +55,16 @@ class Problem:
     lower: ArrayLike = -math.inf
     upper: ArrayLike = math.inf
     model: str = ""
+    measures: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not callable(self.fitness):
             raise ConfigurationError(f"fitness: {self.fitness!r:.60} is not a function")
+        names = self.measures
+        if isinstance(names, str) or not all(isinstance(name, str) and name.isidentifier() for name in names):
+            raise ConfigurationError(f"measures: {names!r:.60} is no list of names")
+        if taken := TAKEN & {*names} or len({*names}) < len(names):
+            raise ConfigurationError(f"measures: {taken if taken is not True else names!r:.60}: such a name is taken")
 
     @property
     def name(self) -> str:
@@ -99,17 +108,28 @@ class Problem:
         """Return weights within the bounds, as a copy.  # [P] -> [P]"""
         return weights.copy() if self.bounds is None else np.clip(weights, *self.bounds)
 
-    def value(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> float:
-        """Return what is maximised: the fitness, or less it; ConfigurationError where the function fails."""
+    def values(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> NDArray[np.float64]:
+        """Return what is maximised, the fitness or less it, and then the measures.  # [1 + M]
+
+        ConfigurationError where the function fails.
+        """
         x = self.inside(weights)
         given = x if model is None else model.with_weights(x)
         try:
-            value = _number(self.fitness(given, seed) if self.seeded else self.fitness(given))
+            values = _returned(self.fitness(given, seed) if self.seeded else self.fitness(given), len(self.measures))
         except mistakes.PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
             raise mistakes.of_function(self.fitness.__module__, self.name, error) from error
-        return -value if self.minimise else value
+        if self.minimise:
+            values[0] = -values[0]
+        return values
+
+
+def _returned(found: Any, measures: int) -> NDArray[np.float64]:
+    if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
+        raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
+    return np.array([_number(one) for one in (found if measures else [found])])
 
 
 def _number(found: Any) -> float:
@@ -157,6 +177,12 @@ class Options(EnvironmentOptions):
     minimise: bool = Field(False, exclude_if=lambda less: not less, description="whether less is better")
     lower: float | None = Field(None, exclude_if=lambda least: least is None, description="least value of a weight")
     upper: float | None = Field(None, exclude_if=lambda most: most is None, description="largest value of a weight")
+    measures: list[str] = Field(
+        [],
+        max_length=16,
+        exclude_if=lambda names: not names,
+        description="names of the numbers that the function returns behind its fitness",
+    )
     model: str = Field(
         "",
         max_length=40_000,
@@ -190,10 +216,10 @@ class Options(EnvironmentOptions):
                 )
             lower = -math.inf if self.lower is None else self.lower
             upper = math.inf if self.upper is None else self.upper
-            return Problem(found, self.size, self.minimise, lower, upper, self.model)
-        for key in ("minimise", "lower", "upper", "model"):
+            return Problem(found, self.size, self.minimise, lower, upper, self.model, tuple(self.measures))
+        for key in ("minimise", "lower", "upper", "model", "measures"):
             own = getattr(self, key)
-            if own not in (None, False, "") and not np.array_equal(own, getattr(found, key)):
+            if own not in (None, False, "", []) and not np.array_equal(own, getattr(found, key)):
                 raise ConfigurationError(f"environment.{key}: {self.id} is a Problem, which says that itself")
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")
@@ -225,6 +251,11 @@ class ProblemEnvironment(environment.Environment):
     def continuous(self) -> bool:
         """Return that the vector has numbers."""
         return True
+
+    @property
+    def episode_metrics(self) -> tuple[str, ...]:
+        """Return the names of the measures."""
+        return tuple(self.problem.measures)
 
     @property
     def sources(self) -> str:

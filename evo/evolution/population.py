@@ -98,7 +98,7 @@ class Evaluated:
         self._results = results
 
     @property
-    def episode_metrics(self) -> NDArray[np.int32]:
+    def episode_metrics(self) -> NDArray[Any]:
         """Return the metrics of every episode.  # [N, E, M]"""
         return np.concatenate([result.episode_metrics for result in self._results])
 

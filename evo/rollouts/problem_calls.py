@@ -59,14 +59,17 @@ class ProblemCalls:
         """The model, which is built in the process that calls the function, once it is pinned."""
         return KerasModel(self._problem.model) if self.device else None
 
-    def _value(self, weights: NDArray[np.float32], seed: int) -> float:
-        return float(self._problem.value(weights, seed, self._model))
+    def _values(self, weights: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self._problem.values(weights, seed, self._model)
+        return values
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return the fitness of each candidate as returns; `frames` are calls.  # parents [S, P]"""
         assert isinstance(task.play, Episodes)
         seeds, candidates = task.play.seeds, len(task.weights)
-        arrays = empty_result(candidates, len(seeds), 0, np.float64)
+        measures = len(self._problem.measures)
+        arrays = empty_result(candidates, len(seeds), measures, np.float64)
+        arrays["episode_metrics"] = np.zeros((candidates, len(seeds), measures))  # in float64, as fitness is
         weights, calls = np.empty(self.size, np.float32), 0
         for k in range(candidates):
             clock.progress.made()
@@ -74,20 +77,21 @@ class ProblemCalls:
             if not np.isfinite(weights).all():
                 continue
             called = [int(seed) for seed in (seeds if self._problem.seeded else seeds[:1])]
-            values = np.array([self._value(weights, seed) for seed in called])
+            values = np.array([self._values(weights, seed) for seed in called]).reshape(len(called), 1 + measures)
             calls += len(called)
             arrays["finite"][k] = are_finite(values)
             if arrays["finite"][k]:
-                arrays["returns"][k], arrays["lengths"][k] = values, 1
+                arrays["returns"][k], arrays["lengths"][k] = values[:, 0], 1
+                arrays["episode_metrics"][k] = values[:, 1:]
             else:
-                arrays["returns"][k] = worst_of(values)
+                arrays["returns"][k] = worst_of(arrays["returns"])
         return Result(**arrays, frames=calls, lane_slots=calls)
 
     def seed_check(self) -> str:
         """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
         clock.progress.made()
         try:
-            one, other = (self._value(self._problem.first, PROBED) for _ in range(2))
+            one, other = (float(self._values(self._problem.first, PROBED)[0]) for _ in range(2))
         except ConfigurationError:  # zeros, where the search does not begin; else it is named where it is played
             return ""
         return "" if one == other or math.isnan(one) else "ignored"

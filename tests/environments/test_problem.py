@@ -8,6 +8,7 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -251,6 +252,28 @@ def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_
     np.testing.assert_array_equal(alone.run.champion.weights, alone.x)
     assert several.run.config.workers.on_poison == "worst"
     assert "differs" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("algorithm", ["nsga2", "map_elites"])
+def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Path, algorithm: str) -> None:
+    options = {
+        "nsga2": {"objectives": ["return", "-cost"], "population": 16, "survivors": 8},
+        "map_elites": {"descriptors": ["cost"], "low": [0.0], "high": [1e-3], "bins": [10], "population": 16,
+                       "reevaluated": 4},
+    }[algorithm]  # fmt: skip
+    few: dict[str, Any] = {"algorithm": algorithm, "generations": 3, "measures": ["cost"], algorithm: options}
+    one = evo.minimise(curves.priced, [1.0, 2.0], run_dir=tmp_path / "one", **few)
+    two = evo.minimise(curves.priced, [1.0, 2.0], workers=2, run_dir=tmp_path / "two", **few)
+    hashes = [run.store.lines[-1].state_hash for run in (one.run, two.run)]
+    assert hashes[0] == hashes[1]
+    if algorithm == "nsga2":
+        assert 0 < one.run.metrics[-1]["best_cost"] < 1e-3
+    else:
+        assert one.run.metrics[-1]["elites"] > 1
+    with pytest.raises(ConfigurationError, match="it must return the fitness and 1 measures, not"):
+        evo.minimise(curves.sphere, 2, measures=["cost"], run_dir=tmp_path / "none")
+    with pytest.raises(ConfigurationError, match=r"measures: .*return"):
+        evo.minimise(curves.sphere, 2, measures=["return"])
 
 
 def test_both_directions_have_the_options_of_one_signature() -> None:

@@ -20,6 +20,11 @@ def sphere(weights):  # type: ignore[no-untyped-def]
     return float(np.sum(weights**2))
 
 
+def priced(weights):  # type: ignore[no-untyped-def]
+    """Return a fitness and a small cost."""
+    return float(np.sum(weights**2)), 1e-4 * float(np.sum(np.abs(weights)))
+
+
 def fails(weights):  # type: ignore[no-untyped-def]
     return 1.0 / float(weights[0] * 0)
 
