@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from evo.evolution import strategy
 from evo.evolution.noise_sums import norm
 from evo.networks.candidates import noise
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 MOST_WEIGHTS = 5000
 GOLDEN = 256  # rows of the matrix whose decomposition is the fingerprint: enough for several threads
@@ -150,6 +150,4 @@ class Full(strategy.Distribution):
         return "lapack " + hashlib.sha256(values.tobytes() + vectors.tobytes()).hexdigest()[:16]
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return CMA-ES; `setup.start` [P] becomes the first mean. ConfigurationError: too many weights."""
-    return strategy.EvolutionStrategy(options, setup, Full)
+make = partial(strategy.EvolutionStrategy, distribution=Full)

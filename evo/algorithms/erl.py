@@ -113,6 +113,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
     """A population, stored as its parents, and a learner."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
+        """Prepare; `setup.start` [P] is the first parent, and where the learner begins."""
         self.options, self.setup = options, setup
         self._method = dqn.DQN(options.learner_options(), setup)
         self.notices = self._method.notices
@@ -222,6 +223,4 @@ class EvolutionaryReinforcementLearning(Algorithm):
         self._method.close()
 
 
-def make(options: Options, setup: Setup) -> EvolutionaryReinforcementLearning:
-    """Return the algorithm; `setup.start` [P] is the first parent, and where the learner begins."""
-    return EvolutionaryReinforcementLearning(options, setup)
+make = EvolutionaryReinforcementLearning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from evo.evolution.noise_sums import exp, ln, noise_sum, norm
 from evo.evolution.population import normals
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 
 class Options(strategy.StrategyOptions):
@@ -69,6 +69,4 @@ class SelfAdaptive(strategy.Distribution):
         self.log_sigma = float(state["log_sigma"][0])
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return the strategy; `setup.start` [P] becomes the first mean."""
-    return strategy.EvolutionStrategy(options, setup, SelfAdaptive)
+make = partial(strategy.EvolutionStrategy, distribution=SelfAdaptive)

@@ -56,6 +56,10 @@ class GeneticProgramming(Algorithm):
     """A population of trees, stored as weights of the network that plays them."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
+        """Prepare; `setup.start` [P] is the only parent of the first trees.
+
+        ConfigurationError: the policy is not a decision tree, or the environment's actions are no choices.
+        """
         from deap import base, gp, tools
 
         from evo.evolution.trees import Trees
@@ -120,9 +124,9 @@ class GeneticProgramming(Algorithm):
             children = options.population - len(best)
             parents = self.toolbox.select(last, children)
             varied = algorithms.varOr(parents, self.toolbox, children, options.crossover, 1 - options.crossover)
-            return self._unlike(self._population[best], varied)
+            return self._distinct(self._population[best], varied)
 
-    def _unlike(self, elites: NDArray[np.float32], children: Sequence[Any]) -> NDArray[np.float32]:
+    def _distinct(self, elites: NDArray[np.float32], children: Sequence[Any]) -> NDArray[np.float32]:
         """Return elites and children, which are mutated again where they are there already.  # [E, P] -> [N, P]"""
         rows = list(elites)
         known = {row.tobytes() for row in rows}
@@ -174,9 +178,4 @@ class GeneticProgramming(Algorithm):
         return True
 
 
-def make(options: Options, setup: Setup) -> GeneticProgramming:
-    """Return the algorithm; `setup.start` [P] is the only parent of the first trees.
-
-    ConfigurationError: the policy is not a decision tree, or the environment's actions are no choices.
-    """
-    return GeneticProgramming(options, setup)
+make = GeneticProgramming

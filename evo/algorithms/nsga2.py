@@ -73,6 +73,7 @@ class Nsga2(Algorithm):
     """A population, stored as its survivors."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
+        """Prepare; `setup.start` [P] is the first survivor. ConfigurationError: an objective is unknown."""
         known = options.known(setup.environment)
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
@@ -159,6 +160,4 @@ def _best(values: NDArray[Any], name: str, episodes: int) -> float:
     return float(best) / scale
 
 
-def make(options: Options, setup: Setup) -> Nsga2:
-    """Return NSGA-II; `setup.start` [P] is the first survivor. ConfigurationError: an objective is unknown."""
-    return Nsga2(options, setup)
+make = Nsga2

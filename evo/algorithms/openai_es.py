@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,6 @@ from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sum, norm
 from evo.learning.hyperparameters import annealed
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 
 class Options(strategy.StrategyOptions):
@@ -79,6 +79,4 @@ class Gaussian(strategy.Distribution):
         self._optimizer.restore(state)
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return OpenAI-ES; `setup.start` [P] becomes the first mean."""
-    return strategy.EvolutionStrategy(options, setup, Gaussian)
+make = partial(strategy.EvolutionStrategy, distribution=Gaussian)

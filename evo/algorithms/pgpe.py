@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ from pydantic import Field, model_validator
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 
 class Options(strategy.StrategyOptions):
@@ -84,6 +84,4 @@ class SymmetricNormal(strategy.Distribution):
         self._optimizer.restore(state)
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return PGPE; `setup.start` [P] becomes the first mean."""
-    return strategy.EvolutionStrategy(options, setup, SymmetricNormal)
+make = partial(strategy.EvolutionStrategy, distribution=SymmetricNormal)

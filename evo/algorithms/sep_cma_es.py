@@ -6,6 +6,7 @@ Numbers of equations are those of Hansen, "The CMA Evolution Strategy: A Tutoria
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from evo.compiled.exact import exp
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 
 class Options(strategy.StrategyOptions):
@@ -102,6 +102,4 @@ class Separable(strategy.Distribution):
         self.variances, self.p_sigma, self.p_c = (np.array(state[name], np.float64) for name in names)
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return separable CMA-ES; `setup.start` [P] becomes the first mean."""
-    return strategy.EvolutionStrategy(options, setup, Separable)
+make = partial(strategy.EvolutionStrategy, distribution=Separable)

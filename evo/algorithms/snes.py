@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from pydantic import Field
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sums, norm
 from evo.records import Arrays, Metrics, WeightSource
-from evo.setup import Setup
 
 
 class Options(strategy.StrategyOptions):
@@ -65,6 +65,4 @@ class SeparableNormal(strategy.Distribution):
         self.sigmas = np.array(state["sigmas"], np.float64)
 
 
-def make(options: Options, setup: Setup) -> strategy.EvolutionStrategy:
-    """Return SNES; `setup.start` [P] becomes the first mean."""
-    return strategy.EvolutionStrategy(options, setup, SeparableNormal)
+make = partial(strategy.EvolutionStrategy, distribution=SeparableNormal)

@@ -95,6 +95,7 @@ class EvolutionStrategy(Algorithm):
     """Plays, ranks and records; its distribution is the strategy's mathematics."""
 
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
+        """Begin around `setup.start` [P], or a fresh network; ConfigurationError where the distribution refuses it."""
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._kind, self._per_task = distribution, setup.candidates_per_task
         self.restarts, self._stalled = 0, 0  # generations since a mean fitness was the best

@@ -14,7 +14,7 @@ import numpy as np
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
-from evo.games.faults import endless_named, random_elsewhere, undefined_in
+from evo.games.faults import endless_named, undefined_in, unseeded_in
 from evo.games.plain import PlainGame, random_action
 from evo.games.primitives import Random
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
@@ -58,13 +58,13 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
 def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
     module, definition = game.definition.module, game.definition
     _check_declaration(game)
-    if found := undefined_in(definition.functions):  # also on branches that no episode here reaches
+    if found := undefined_in(definition.functions.values()):  # also on branches that no episode here reaches
         function, where, name = found
         known = definition.step.__globals__
         hint = f"; add `from evo.games import {name}`" if name in FROM_GAME else did_you_mean(name, known)
         raise _broken(module, function, f"({where}) uses {name}, which is not defined{hint}")
-    if elsewhere := random_elsewhere(definition.functions):  # which compiled code does not repeat, whatever is seen
-        raise _broken(module, "it", f"uses {elsewhere}: draw random numbers with {RANDOM} alone")
+    if used := unseeded_in(definition.functions.values()):  # which compiled code does not repeat, whatever is seen
+        raise _broken(module, "it", f"uses {used}: draw random numbers with {RANDOM} alone")
     rewards: list[float] = []
     for seed in SEEDS:
         first, again = _episode(make(3), seed), _episode(make(3), seed)

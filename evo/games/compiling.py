@@ -6,7 +6,7 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -18,7 +18,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.views import flat_of
 from evo.games import primitives
 from evo.games.contract import LEAN, CompiledGame, batch_of, register
-from evo.games.declaration import Declaration, Functions, GameOptions
+from evo.games.declaration import Declaration, GameOptions
 from evo.games.faults import names_in
 from evo.randomness.philox_compiled import draw
 
@@ -151,7 +151,7 @@ def adapt(state_type: type, definition: Declaration) -> int:
             raise TypeError(f"two games have the state {state_type.__module__}.{state_type.__qualname__}")
         return clock_bytes
     compiler = Compiler()
-    made = {name: compiler.compiled(one) for name, one in functions._asdict().items() if one is not None}
+    made = {name: compiler.compiled(one) for name, one in functions.items()}
     clock_bytes = 20 if compiler.draws_in_order else 12
     _adapted[state_type] = declared, clock_bytes
     if definition.continuous:
@@ -168,10 +168,10 @@ def adapt(state_type: type, definition: Declaration) -> int:
 _adapted: dict[type, tuple[Any, int]] = {}
 
 
-def sources_of(functions: Functions, render: Callable[..., Any] | None = None) -> str:
+def sources_of(functions: Iterable[Callable[..., Any]], render: Callable[..., Any] | None = None) -> str:
     """Return a hash of the files that a game's functions, and what they call, are written in, less `render`."""
     compiler = Compiler()
-    for function in filter(None, functions):
+    for function in functions:
         compiler.compiled(function)  # nothing is compiled before the first call
     uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
     return kernel_cache.sources_of(compiler.modules(), but="evo", less=render if uncompiled else None)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, copy_from_row, copy_to_row
 from evo.games.faults import nothing_allowed
-from evo.games.primitives import EpisodeClock, Random
+from evo.games.primitives import Random, clock_of, zeros_of
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
@@ -37,9 +37,7 @@ class Playing(NamedTuple):
 
 def batch_of(state: Any, count: int) -> Playing:
     """Return the arrays of `count` environments, each with the shape and type that it has in `state` of one."""
-    arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in state]
-    clock = (np.zeros(count, kind) for kind in (np.uint64, np.int64, np.int64))
-    return Playing(type(state)(*arrays), EpisodeClock(*clock))
+    return Playing(type(state)(*zeros_of(state, count)), clock_of(count))
 
 
 def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> None:

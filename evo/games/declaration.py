@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from evo.environment import Shown
 from evo.errors import ConfigurationError
 from evo.options import OF_TRAINER, EnvironmentOptions, Section
 
+COMPILED = ("begin", "step", "observe", "observe_lanes", "mask", "metrics", "save", "load")  # functions of a game
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -60,19 +61,6 @@ class GameOptions(EnvironmentOptions):
                 )
             numbers[name] = value if isinstance(value, float) else int(value)
         return numbers
-
-
-class Functions(NamedTuple):
-    """What the author of a game has written to be compiled; `b` is always the environment."""
-
-    begin: Callable[..., Any]  # (state, options, b, random)
-    step: Callable[..., Any]  # (state, options, b, action, random) -> reward, terminated
-    observe: Callable[..., Any]  # (state, options, b, out)
-    observe_lanes: Callable[..., Any] | None = None  # (state, options, index, out)
-    mask: Callable[..., Any] | None = None  # (state, options, b, out)
-    metrics: Callable[..., Any] | None = None  # (state, options, b, out)
-    save: Callable[..., Any] | None = None  # (state, options, b, row)
-    load: Callable[..., Any] | None = None  # (state, options, b, row) -> whether it can be
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,9 +120,9 @@ class Declaration:
         return self.step.__module__
 
     @property
-    def functions(self) -> Functions:
-        """Return the functions that Numba compiles."""
-        return Functions(*(getattr(self, name) for name in Functions._fields))
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the functions that Numba compiles, of those that there are, by name."""
+        return {name: function for name in COMPILED if (function := getattr(self, name)) is not None}
 
     def masks_actions(self, options: Any) -> bool:
         """Return whether actions may be ruled out."""

@@ -27,7 +27,7 @@ def names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(names_in, inner))
 
 
-def random_elsewhere(functions: Iterable[Callable[..., Any] | None]) -> str:
+def unseeded_in(functions: Iterable[Callable[..., Any]]) -> str:
     """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
     for function in _of_author(functions):
         for name, line in _drawn_in(function.__code__, function.__globals__):
@@ -35,7 +35,7 @@ def random_elsewhere(functions: Iterable[Callable[..., Any] | None]) -> str:
     return ""
 
 
-def undefined_in(functions: Iterable[Callable[..., Any] | None]) -> tuple[str, str, str] | None:
+def undefined_in(functions: Iterable[Callable[..., Any]]) -> tuple[str, str, str] | None:
     """Return a function, FILE:LINE, and the global name that it uses there and nothing defines; None: all are defined.
 
     Branches count that are never reached, since Numba compiles them too.
@@ -48,7 +48,7 @@ def undefined_in(functions: Iterable[Callable[..., Any] | None]) -> tuple[str, s
     return None
 
 
-def _of_author(functions: Iterable[Callable[..., Any] | None]) -> list[FunctionType]:
+def _of_author(functions: Iterable[Callable[..., Any]]) -> list[FunctionType]:
     """Return functions, and those that they call, in order, which are not ours."""
     found, waiting = dict[FunctionType, None](), [one for one in functions if isinstance(one, FunctionType)]
     while waiting:

@@ -65,7 +65,7 @@ class GameEnvironment(Environment):
         from evo.games.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS
-        return "" if ours else sources_of(self.definition.functions, self.definition.render)
+        return "" if ours else sources_of(self.definition.functions.values(), self.definition.render)
 
     @property
     def players(self) -> Mapping[str, Callable[[int], float]]:

@@ -14,7 +14,7 @@ from evo.errors import did_you_mean
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.faults import nothing_allowed
 from evo.games.pictures import Picture
-from evo.games.primitives import Random, clock_of
+from evo.games.primitives import Random, clock_of, zeros_of
 from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, TRUNCATED
 
@@ -38,8 +38,7 @@ class Numbers(SimpleNamespace):
 
 def plain_state(example: Any, count: int) -> Any:
     """Return the state of `count` environments as zeros, of the types and shapes of `example`."""
-    arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
-    return type(example)(*(array.view(PlainArray) for array in arrays))
+    return type(example)(*(array.view(PlainArray) for array in zeros_of(example, count)))
 
 
 class PlainGame:

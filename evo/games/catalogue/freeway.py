@@ -65,7 +65,7 @@ def step(state, options, b, action, random):
             state.pause[b, car] -= 1
             continue
         state.pause[b, car] = abs(state.speed[b, car])
-        state.column[b, car] = beside(state.column[b, car], 1 if state.speed[b, car] > 0 else -1)
+        state.column[b, car] = further(state.column[b, car], 1 if state.speed[b, car] > 0 else -1)
     if met or (threat < 8 and state.column[b, threat] == 4):
         state.chicken[b] = 9
     if state.rest[b] > 0:
@@ -74,7 +74,7 @@ def step(state, options, b, action, random):
     return reward, state.time[b] < 0
 
 
-def beside(column, side):
+def further(column, side):
     """Return the column that is one further on a road without ends."""
     column += side
     return column - 10 if column > 9 else (column + 10 if column < 0 else column)
@@ -86,7 +86,7 @@ def observe(state, options, b, out):
     for car in range(8):
         column, speed = state.column[b, car], state.speed[b, car]
         out[car + 1, column, CAR] = 1.0
-        out[car + 1, beside(column, -1 if speed > 0 else 1), SPEED + abs(speed) - 1] = 1.0
+        out[car + 1, further(column, -1 if speed > 0 else 1), SPEED + abs(speed) - 1] = 1.0
 
 
 def arrays(options):

@@ -35,7 +35,6 @@ from evo.learning.exact.runs import (
     add_rows,
     copy,
     copy_where_positive,
-    fetch,
     fill,
     rectify_vector,
     spaced,
@@ -71,14 +70,11 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
 def forward(layers, weights, packed, observations, rows, place, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the outputs of `count` examples: `observations[rows[place + e]]`, flat rows of floats.
 
-    `rows` begin with those of a block; those behind `count` are fetched ahead. The outputs lie at `output` of the last
-    layer, in rows.
+    `rows` begin with those of a block. The outputs lie at `output` of the last layer, in rows.
     """
     x = workspace.floats
     layer = layers[0]
     for e in range(count):
-        if place + count + e < rows.shape[0]:
-            fetch(observations, rows[place + count + e], observations.shape[1])
         source = observations[rows[place + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):

@@ -18,7 +18,6 @@ from evo.kernels.vectors import emitted, interleave, load, rectify, repeated, st
 kernel_cache.use(__name__)
 
 WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
-LINE = 16  # of a cache
 PARTS = 8  # partial sums over filters
 VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 
@@ -135,18 +134,6 @@ def fill(y, to, count, vector):  # type: ignore[no-untyped-def]
     """y[to : to + count] = a vector's 16 numbers, again and again, to the end of the last vector."""
     for k in range(0, count, WIDTH):
         copy_vector(y, to + k, vector, 0)
-
-
-@emitted()
-def fetch(builder, x, row, size):  # type: ignore[no-untyped-def]
-    """Have a row of a matrix [M, size] fetched from memory to the second cache, without waiting for it."""
-    begin = builder.gep(x, [builder.mul(row, size)])
-    kinds = [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3]
-    prefetch = builder.module.declare_intrinsic("llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds))
-    reads, second, data = (ir.Constant(ir.IntType(32), number) for number in (0, 2, 1))
-    with cgutils.for_range_slice(builder, size.type(0), size, size.type(LINE), inc=True) as (place, _):
-        line = builder.bitcast(builder.gep(begin, [place]), kinds[0])
-        builder.call(prefetch, [line, reads, second, data])
 
 
 @emitted()
