@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
+from evo.learning import hyperparameters as hp
 from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.returns import generalised_advantages
@@ -20,9 +20,9 @@ from evo.setup import Setup
 class Options(ActorCriticOptions):
     """The [a2c] section."""
 
-    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
-    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
+    gae_lambda: hp.GaeLambda = 0.95
 
 
 class A2C(PolicyGradient):

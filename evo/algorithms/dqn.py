@@ -95,8 +95,8 @@ class Options(ReplayOptions):
 
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
 
-    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
-    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
     episodes: hp.Episodes = 32
     envs_per_task: hp.EnvsPerTask = 64
     asynchronous: hp.Asynchronous = False

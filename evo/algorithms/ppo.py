@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from evo import clock
+from evo.learning import hyperparameters as hp
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, policy_and_value
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import PolicyLoss, UpdateMeans
@@ -39,9 +40,9 @@ class Options(ActorCriticOptions):
     value_coefficient 0.5 and max_gradient_norm 0.5.
     """
 
-    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
-    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
+    gae_lambda: hp.GaeLambda = 0.95
     normalise_advantages: NormaliseAdvantages = True
     clip_range: float = Field(0.2, gt=0, le=10, description="clip range epsilon of the probability ratio")
     value_clip_range: float = Field(0.0, ge=0, description="clip range of the value function; 0 = no clipping")

@@ -53,6 +53,9 @@ LearningRateFrames = Annotated[
     int, Field(ge=0, description="frames over which the learning rate is annealed; 0 = constant")
 ]
 MaxGradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
+Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")]
+Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
+GaeLambda = Annotated[float, Field(ge=0, le=1, description="lambda of generalised advantage estimation")]
 Episodes = Annotated[
     int,
     Field(

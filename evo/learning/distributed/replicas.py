@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from evo.errors import DeviceError
 from evo.learning.learner import Loss, Rows, Values
-from evo.learning.tensorflow.learner import TensorFlowLearner, scalars, summed_gradients
-from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
+from evo.learning.tensorflow.learner import TensorFlowLearner, scalars
+from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
 
@@ -116,22 +116,15 @@ class ReplicatedLearner(TensorFlowLearner):
         """Keep the arrays that batches are gathered from, each [M, ...], without a copy."""
         self._arrays = data
 
-    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Update the weights as `Learner.update`, on all devices."""
+    def _run(self, rows: Rows, *arguments: Any) -> Any:
+        """Update by examples of the arrays, on all devices."""
         import tensorflow as tf
 
         if self._compiled is None:
             self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
         shares = np.array_split(np.arange(len(rows)), self.devices)
         part = self._part_of(len(shares[0]))
-        with shortages_explained():
-            values, norm = self._compiled(
-                self._replicas.distributed(lambda i: self._share(rows, shares[i], part)),
-                tf.zeros(len(rows)),
-                *self._numbers(learning_rate),
-                scalars(settings),
-            )
-        return self._finite({name: value.numpy() for name, value in values.items()}, norm)
+        return self._compiled(self._replicas.distributed(lambda i: self._share(rows, shares[i], part)), *arguments)
 
     def _share(self, rows: Rows, places: NDArray[np.int64], part: int) -> Share:
         """Return the examples at `places` of the batch, padded to whole parts; padding has no place in the batch."""
@@ -141,36 +134,25 @@ class ReplicatedLearner(TensorFlowLearner):
         share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._arrays.items()}
         return {**share, "place": padded.reshape(-1, part)}
 
-    def _step(self, shares: Any, blank: Any, rate: Any, powers: Any, settings: Any) -> Any:
+    def _step(self, shares: Any, *arguments: Any) -> Any:
         """Update the weights by a batch; return the values of its examples, and the gradient's norm."""
+        blank, rate, powers, settings = arguments
         names: list[str] = []
 
         def compute(share: Any) -> list[Any]:
-            gradients, names[:], values = self._gradients_of_share(share, blank, settings)
+            gradients, names[:], values = self._of_share(share, blank, settings)
             return [*gradients, values]
 
         *gradients, values = self._replicas.summed(compute, shares)
         norm = self._clip_and_apply(gradients, rate, powers)
         return {name: values[0][k] for k, name in enumerate(names)}, norm
 
-    def _gradients_of_share(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
-        """Return the gradients of a share, the names of the K values, and those of its examples [K, B].
-
-        `blank` [B] has the batch's size; values stand at their examples' places in the batch, among zeros.
-        """
-        import tensorflow as tf
-
-        place, count = share["place"], tf.size(blank)
-
-        def part(i: Any) -> tuple[dict[str, Any], Any]:
-            return {name: array[i] for name, array in share.items() if name != "place"}, place[i] < count
-
-        variables = [variable.value for variable in self._variables]
-        parts, divisor = tf.shape(place)[0], tf.cast(count, tf.float32)
-        gradients, names, values = summed_gradients(self.each, variables, part, parts, divisor, settings)
-        rows = tf.reshape(tf.transpose(values, [0, 2, 1]), (-1, len(names)))
-        in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), rows, (count + 1, len(names)))
-        return gradients, names, tf.transpose(in_batch[:count])
+    def _of_share(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
+        """Return what `_gradients` does of a share."""
+        arrays = {name: array for name, array in share.items() if name != "place"}
+        return self._gradients(
+            lambda i: {name: array[i] for name, array in arrays.items()}, share["place"], blank, settings
+        )
 
     def fingerprint(self) -> str:
         """Return the fingerprint of `TensorFlowLearner`, with the strategy and its devices."""
@@ -294,5 +276,5 @@ class ServedLearner(ReplicatedLearner):
         return future.fetch()
 
     def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
-        gradients, self._names, values = self._gradients_of_share(share, blank, settings)
+        gradients, self._names, values = self._of_share(share, blank, settings)
         return [*gradients, values]

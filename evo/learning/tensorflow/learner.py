@@ -27,7 +27,6 @@ from evo.records import Arrays
 if TYPE_CHECKING:
     from evo.setup import LearnerOptions as Options
 
-EMPTY = -1  # the row of a place in a part that holds no example
 LEAST = 32  # places of a part
 PART_BYTES = 16 << 20  # of a part's activations; measured; it decides how sums are rounded
 KNOWN = 64  # examples of the step that the fingerprint is of
@@ -48,45 +47,6 @@ def parts_at_a_time(options: Options) -> int:
 
     alone = options.strategy == "one" and not options.devices
     return options.thread_count if alone and not tf.config.list_physical_devices("GPU") else 1
-
-
-def summed_gradients(
-    each: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],
-    variables: Sequence[Any],
-    part: Callable[[Any], tuple[Mapping[str, Any], Any]],
-    parts: Any,
-    count: Any,
-    settings: Mapping[str, Any],
-    parts_at_a_time: int = 1,
-) -> tuple[list[Any], list[str], Any]:
-    """Sum the gradients of a batch's loss over its parts, in order.
-
-    `each(batch, settings)` gives the loss's values of a batch; `part(i)` a part's batch, and where it has examples
-    [P] bool; `count` is the number of examples that the sum is divided by. Returns the gradients of `variables`, the
-    names of the K values, and the values [N, K, P].
-    """
-    import tensorflow as tf
-
-    names: list[str] = []
-
-    def add(i: Any, sums: Any, values: Any) -> Any:
-        batch, present = part(i)
-        with tf.GradientTape() as tape:
-            outputs = each(batch, settings)
-            total = tf.reduce_sum(outputs["loss"] * tf.cast(present, tf.float32)) / count
-        gradients = tape.gradient(total, variables)
-        names[:] = sorted(outputs)
-        values = values.write(i, tf.stack([outputs[name] for name in names]))
-        return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values
-
-    nothing = [tf.zeros(variable.shape) for variable in variables]
-    _, sums, values = tf.while_loop(
-        lambda i, *_: i < parts,
-        add,
-        (0, nothing, tf.TensorArray(tf.float32, parts)),
-        parallel_iterations=parts_at_a_time,
-    )
-    return sums, names, values.stack()
 
 
 def scalars(settings: Mapping[str, float]) -> dict[str, Any]:
@@ -148,16 +108,25 @@ class TensorFlowLearner(Learner):
         """Update the weights by the examples `rows` [B], as `Learner.update`."""
         import tensorflow as tf
 
+        with shortages_explained():
+            values, norm = self._run(rows, tf.zeros(len(rows)), *self._numbers(learning_rate), scalars(settings))
+        return self._finite({name: value.numpy() for name, value in values.items()}, norm)
+
+    def _run(self, rows: Rows, *arguments: Any) -> Any:
+        """Update by examples of the loaded arrays; `arguments` are those of `_step` from `blank` on."""
+        import tensorflow as tf
+
         part = self._part_of(len(rows))
         if part not in self._compiled_for:
-            self._compiled_for[part] = self._compile(part, settings)
-        parts = np.full(-(-len(rows) // part) * part, EMPTY, np.int32)
-        parts[: len(rows)] = rows
-        examples, numbers = tf.constant(parts.reshape(-1, part)), self._numbers(learning_rate)
-        with shortages_explained():
-            values, norm = self._compiled_for[part](self._data, examples, *numbers, scalars(settings))
-        outputs = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
-        return self._finite(outputs, norm)
+            *numbers, settings = arguments
+            specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
+            signature = [specs, tf.TensorSpec((None, part), tf.int32), tf.TensorSpec((None,), tf.float32)]
+            signature += [tf.TensorSpec(number.shape, tf.float32) for number in numbers[1:]]
+            signature.append(dict.fromkeys(settings, tf.TensorSpec((), tf.float32)))
+            self._compiled_for[part] = tf.function(self._step, input_signature=signature, autograph=False)
+        padded = np.zeros(-(-len(rows) // part) * part, np.int32)
+        padded[: len(rows)] = rows
+        return self._compiled_for[part](self._data, tf.constant(padded.reshape(-1, part)), *arguments)
 
     def _part_of(self, count: int) -> int:
         """Return the size of the parts of `count` examples: a power of two from LEAST on, so that few places are empty.
@@ -179,32 +148,50 @@ class TensorFlowLearner(Learner):
         rate = learning_rate * factors[self.options.learning_rate]
         return tf.constant(rate, tf.float32), tf.constant([beta**self.updates for beta in BETAS], tf.float32)
 
-    def _compile(self, part: int, settings: Mapping[str, float]) -> Any:
-        import tensorflow as tf
-
-        specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
-        rows, one = tf.TensorSpec((None, part), tf.int32), tf.TensorSpec((), tf.float32)
-        signature = [specs, rows, one, tf.TensorSpec(len(BETAS), tf.float32), dict.fromkeys(settings, one)]
-        return tf.function(self._step, input_signature=signature, autograph=False)
-
-    def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
+    def _step(self, data: Any, rows: Any, blank: Any, rate: Any, powers: Any, settings: Any) -> Any:
         """Update the weights by the examples `rows` [N, part]; return their values and the gradient's norm."""
-        gradients, values = self._gradients(data, rows, settings)
-        return values, self._clip_and_apply([[gradient] for gradient in gradients], rate, powers)
-
-    def _gradients(self, data: Any, rows: Any, settings: Any) -> Any:
-        """Return the gradients of the mean loss, and every example's values by name."""
         import tensorflow as tf
 
-        def part(i: Any) -> tuple[dict[str, Any], Any]:
-            batch = {name: tf.gather(array, tf.maximum(rows[i], 0)) for name, array in data.items()}
-            return batch, rows[i] > EMPTY
+        def batch(i: Any) -> dict[str, Any]:
+            return {name: tf.gather(array, rows[i]) for name, array in data.items()}
 
-        count = tf.reduce_sum(tf.cast(rows > EMPTY, tf.float32))
-        gradients, names, values = summed_gradients(
-            self.each, self._variables, part, tf.shape(rows)[0], count, settings, self._parts_at_a_time
+        place = tf.reshape(tf.range(tf.size(rows)), tf.shape(rows))
+        gradients, names, values = self._gradients(batch, place, blank, settings)
+        norm = self._clip_and_apply([[gradient] for gradient in gradients], rate, powers)
+        return {name: values[k] for k, name in enumerate(names)}, norm
+
+    def _gradients(
+        self, batch: Callable[[Any], Mapping[str, Any]], place: Any, blank: Any, settings: Any
+    ) -> tuple[list[Any], list[str], Any]:
+        """Sum the gradients of a batch's mean loss over parts of it, in order.
+
+        `batch(i)` gives the arrays of part i; `place` [N, part] where its examples stand in the batch, whose size
+        `blank` [B] has: padding stands behind it. Returns the gradients, the names of the K values, and those of all
+        examples [K, B], zero where an example is of no part.
+        """
+        import tensorflow as tf
+
+        count, names = tf.size(blank), list[str]()
+        variables, divisor = [variable.value for variable in self._variables], tf.cast(count, tf.float32)
+
+        def add(i: Any, sums: Any, values: Any) -> Any:
+            with tf.GradientTape() as tape:
+                outputs = self.each(batch(i), settings)
+                total = tf.reduce_sum(outputs["loss"] * tf.cast(place[i] < count, tf.float32)) / divisor
+            gradients = tape.gradient(total, variables)
+            names[:] = sorted(outputs)
+            values = values.write(i, tf.stack([outputs[name] for name in names], 1))
+            return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values
+
+        parts, nothing = tf.shape(place)[0], [tf.zeros(variable.shape) for variable in variables]
+        _, sums, values = tf.while_loop(
+            lambda i, *_: i < parts,
+            add,
+            (0, nothing, tf.TensorArray(tf.float32, parts)),
+            parallel_iterations=self._parts_at_a_time,
         )
-        return gradients, dict(zip(names, tf.unstack(tf.transpose(values, [1, 0, 2]), len(names)), strict=True))
+        places, rows = tf.reshape(tf.minimum(place, count), (-1, 1)), tf.reshape(values.stack(), (-1, len(names)))
+        return sums, names, tf.transpose(tf.scatter_nd(places, rows, (count + 1, len(names)))[:count])
 
     def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the loss's values of every example of a batch, as tensors [B]."""
