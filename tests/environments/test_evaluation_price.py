@@ -54,6 +54,8 @@ def test_what_is_set_is_kept_and_compiled_games_are_evaluated_as_ever() -> None:
     assert (catch.validation.every, catch.validation.episodes, catch.validation.finalists) == (10, 256, 16)
     assert (catch.test.every, catch.test.episodes) == (10, 1000)
     assert len(headline(catch).splitlines()) == 2
+    limited = Experiment.build(environment={"id": "catch"}, run={"budget": {"frames": 20_000}})
+    assert headline(limited).splitlines()[2] == "budget of 20,000 frames, which the last generation may exceed"
 
 
 def test_how_a_run_validates_does_not_depend_on_its_length_so_that_it_can_go_on() -> None:

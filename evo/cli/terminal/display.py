@@ -17,6 +17,7 @@ from typing import IO, Any, TextIO
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
+from evo.config.sections import amount_text
 from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
@@ -181,13 +182,14 @@ def where_time_went(metrics: Mapping[str, float]) -> list[str]:
 
 
 def headline(experiment: Experiment) -> str:
-    """Return what will be done, in lines that fit into 80 columns; also evaluation, where frames are dear."""
-    evaluation = ""
+    """Return what will be done, in lines that fit into 80 columns; also budgets, and evaluation of dear frames."""
+    limits = experiment.run.budget.limits().items()
+    evaluation = "".join(f"\nbudget of {amount_text(*one)}, which the last generation may exceed" for one in limits)
     if environment_of(experiment.environment).dear:
         validation, test = experiment.validation, experiment.test
         how = f"{counted(validation.episodes, 'episode')} each for {counted(validation.finalists, 'network')}"
         when = f"every {counted(test.every, 'generation')}" if test.every else "at the end"
-        evaluation = (
+        evaluation += (
             f"\nvalidation every {counted(validation.every, 'generation')}, {how}\n"
             f"test of {counted(test.episodes, 'episode')} {when}"
         )
