@@ -17,8 +17,8 @@ from typing import IO, Any, TextIO
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
-from evo.config.sections import amount_text
 from evo.config.experiment import Experiment
+from evo.config.sections import amount_text
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
 from evo.run import Row
