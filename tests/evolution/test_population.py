@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from evo.evolution.population import FITNESS_WORST, Evaluated, PopulationOptions, tasks_of
+from evo.evolution.population import FITNESS_WORST, Evaluated, PopulationOptions, normals, sigma_table, tasks_of
 from evo.records import WORST, Result, WeightSource
 
 
@@ -51,3 +51,17 @@ def test_the_signal_to_noise_ratio_is_that_of_simulated_candidates() -> None:
 def test_one_episode_or_equal_returns_say_nothing_of_luck() -> None:
     assert math.isnan(outcome(np.array([[1], [2]])).signal_to_noise())
     assert math.isnan(outcome(np.array([[1, 2], [1, 2]])).signal_to_noise())
+
+
+def test_the_sigma_table_holds_eighths_of_octaves() -> None:
+    table = sigma_table(0.1)
+    assert table.dtype == np.float32
+    assert table == pytest.approx([0.1 * 2 ** (k / 8) for k in range(-96, 97)], rel=1e-6)
+    assert [table[96 + k] for k in (-8, 0, 8)] == [np.float32(0.1) / 2, np.float32(0.1), np.float32(0.1) * 2]
+    assert (np.diff(table) > 0).all()
+
+
+def test_normal_numbers_of_streams_have_mean_0_and_variance_1() -> None:
+    found = normals(np.arange(100_000, dtype=np.uint64))
+    assert abs(found.mean()) < 0.02
+    assert abs(found.var() - 1) < 0.02
