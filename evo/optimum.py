@@ -209,7 +209,8 @@ class Search:
             return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
         own = {name: array.shape for name, array in self.state().items() if not name.startswith("record.")}
-        if any(name not in state for name in own) or np.shape(state["best"]) != own["best"]:
+        fixed = ("best", "fitness", "generation")  # whose shapes are those before the first generation
+        if any(name not in state for name in own) or any(np.shape(state[name]) != own[name] for name in fixed):
             raise ConfigurationError("state: it is not of a search with the same arguments")
         generation = int(state["generation"])
         if generation:

@@ -298,6 +298,8 @@ def test_mistakes_in_telling_are_named() -> None:
     for other in (evo.Search(3), evo.Search(2, "ga")):
         with pytest.raises(ConfigurationError, match="same arguments"):
             other.restore(search.state())
+    with pytest.raises(ConfigurationError, match="same arguments"):
+        search.restore({**search.state(), "generation": np.array([1, 2])})
 
 
 def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path) -> None:
