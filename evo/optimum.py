@@ -153,7 +153,9 @@ class Search:
         network, environment = experiment.network(), environment_of(experiment.environment)
         registry.searched_here.set(outer)
         setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
-        self._loop = AskTell(registry.find("algorithms", algorithm).make(experiment.options, setup))
+        make = registry.find("algorithms", algorithm).make
+        self._begun: Callable[[], AskTell] = lambda: AskTell(make(experiment.options, setup))
+        self._loop = self._begun()
         self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
         self._sign, self._asked = -1.0 if minimise else 1.0, np.empty((0, network.size), np.float32)
         self.best, self.fitness = problem.first, -self._sign * inf  # the best vector [P] so far, and its fitness
@@ -177,7 +179,7 @@ class Search:
             raise ConfigurationError("fitness: ask comes first")
         try:
             values = np.asarray(fitness, np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ConfigurationError(f"fitness: {fitness!r:.60} is not {len(self._asked)} numbers") from None
         if values.shape != (len(self._asked),):
             raise ConfigurationError(f"fitness: {values.shape}, where {len(self._asked)} vectors were asked for")
@@ -193,6 +195,7 @@ class Search:
         if finite.any() and signed[finite].max() > self._sign * self.fitness:
             place = int(np.argmax(np.where(finite, signed, -inf)))
             self.best, self.fitness = self._asked[place].copy(), float(values[place])
+        self._asked = self._asked[:0]
         self._loop.tell(results)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -212,10 +215,11 @@ class Search:
         fixed = ("best", "fitness", "generation")  # whose shapes are those before the first generation
         if any(name not in state for name in own) or any(np.shape(state[name]) != own[name] for name in fixed):
             raise ConfigurationError("state: it is not of a search with the same arguments")
-        generation = int(state["generation"])
-        if generation:
-            self._loop.algorithm.restore(part("state."), [part("record.")])
-        self._loop.generation = generation
+        loop = self._begun()  # without what was asked for since
+        loop.generation = int(state["generation"])
+        if loop.generation:
+            loop.algorithm.restore(part("state."), [part("record.")])
+        self._loop, self._asked = loop, self._asked[:0]
         self.best, self.fitness = np.array(state["best"], np.float32), float(state["fitness"])
 
 

@@ -6,15 +6,16 @@ the seed of that episode, and what it returns is the return, in float64.
 
 from __future__ import annotations
 
+import dis
+import functools
 import hashlib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class Problem:
         """The name of the function, or of the class of an object that is called."""
         return str(getattr(self.fitness, "__qualname__", type(self.fitness).__qualname__))
 
-    @cached_property
+    @functools.cached_property
     def first(self) -> NDArray[np.float32]:
         """The vector where the search begins, within the bounds; ConfigurationError: it is not one.  # [P]"""
         start: Any = self.start
@@ -88,7 +89,7 @@ class Problem:
             raise ConfigurationError(f"lower, upper: each is a number, or {first.size:,} of them, as in the vector")
         return self.inside(first)
 
-    @cached_property
+    @functools.cached_property
     def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
         """The smallest and the largest weights; None where there are none.  # [] or [P] each"""
         low, high = _numbers("lower", self.lower), _numbers("upper", self.upper)
@@ -99,10 +100,15 @@ class Problem:
                 raise ConfigurationError(f"lower, upper: no number is from {self.lower!s:.40} to {self.upper!s:.40}")
         return low, high
 
-    @cached_property
+    @functools.cached_property
     def seeded(self) -> bool:
         """Whether the function takes a seed."""
         return _takes_seed(self.fitness)
+
+    @functools.cached_property
+    def content(self) -> Any:
+        """What the function computes with, at the first look, since an array may be one that it writes to."""
+        return _content(self.fitness)
 
     def inside(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights within the bounds, as a copy.  # [P] -> [P]"""
@@ -146,11 +152,48 @@ def _numbers(name: str, values: Any) -> NDArray[np.float32]:
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
 
 
-def _code(code: Any) -> Any:
-    """Return the instructions of a function, with its constants, as values that are the same in every process."""
-    if not isinstance(code, CodeType):
-        return repr(code) if isinstance(code, int | float | complex | str | bytes | tuple) else type(code).__name__
-    return sys.version_info[:2], code.co_code, code.co_names, [_code(constant) for constant in code.co_consts]
+def _content(function: Any) -> Any:
+    """Return what a function computes with, in the same form in every process: its instructions, and what they read.
+
+    These are constants, defaults, variables around it, attributes of its object and globals, if they are numbers,
+    texts, arrays or functions of its module. What it sets itself, as a counter of calls, is left out; of others, as of
+    a list, the type counts.
+    """
+    seen = set[int]()
+
+    def of(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [of(one) for one in value]
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+        if isinstance(value, CodeType):
+            return sys.version_info[:2], value.co_code, value.co_names, of(value.co_consts)
+        if isinstance(value, functools.partial):
+            return of((value.func, *value.args, *sorted(value.keywords.items())))
+        if isinstance(value, MethodType):
+            return of_reading(value.__func__, getattr(value.__self__, "__dict__", {}))
+        if isinstance(value, FunctionType):
+            return of_reading(value, {})
+        if isinstance(value, int | float | complex | str | bytes | np.generic):
+            return repr(value)
+        return of(value.__wrapped__) if hasattr(value, "__wrapped__") else type(value).__name__
+
+    def of_reading(value: Any, attributes: Mapping[str, Any]) -> Any:
+        if id(value) in seen or (seen and value.__module__ != home):
+            return value.__qualname__
+        seen.add(id(value))
+        code, reads = value.__code__, {**attributes, **(value.__kwdefaults__ or {})}
+        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it has no value yet
+                reads[name] = cell.cell_contents
+        reads |= {name: value.__globals__[name] for name in code.co_names if name in value.__globals__}
+        sets = {one.argval for one in dis.get_instructions(code) if one.opname.startswith("STORE_")}
+        read = sorted((name, one) for name, one in reads.items() if name not in sets)
+        return of((code, value.__defaults__ or (), *read))
+
+    home = getattr(function, "__module__", "")
+    known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
+    return of(function if known else function.__call__)
 
 
 def _takes_seed(function: Fitness) -> bool:
@@ -232,7 +275,7 @@ class ProblemEnvironment(environment.Environment):
 
     options: Options
 
-    @cached_property
+    @functools.cached_property
     def problem(self) -> Problem:
         """The function with its start and bounds."""
         return self.options.problem
@@ -263,7 +306,7 @@ class ProblemEnvironment(environment.Environment):
         if self.options.id.split(":")[1] != registry.HERE:
             return ""
         problem = self.problem
-        about = repr((_code(getattr(problem.fitness, "__code__", None)), problem.minimise, problem.bounds))
+        about = repr((problem.content, problem.minimise, problem.bounds))
         return hashlib.sha256(about.encode() + problem.first.tobytes()).hexdigest()
 
     def env(self) -> gymnasium.Env[Any, Any]:

@@ -259,8 +259,10 @@ class Run:
             if isinstance(known, int) and known > self.store.next_generation:  # read before, while the run goes on
                 for name in ("store", "metrics"):
                     self.__dict__.pop(name, None)
-            if self.config.policy.model_dump() != self.store.identity.get("policy"):
-                return DataError(f"{self.directory / CONFIG}: its [policy] is not the one that the run was begun with")
+            now: dict[str, Any] = {name: getattr(self.config, name).model_dump() for name in ("environment", "policy")}
+            now |= {"seed": self.config.run.seed}
+            if changed := difference({name: self.store.identity.get(name) for name in now}, now):
+                return DataError(f"{self.directory / CONFIG} is not what the run was begun with: {changed[0]}")
         if not found.fits(self.config.network()):
             return DataError(f"{file}: its layers are not those of the network {whose}")
         if self.directory.is_file() or self.store.notices:

@@ -101,8 +101,13 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
 def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store:
     """Return the store of the run in a directory, or of a new run where there is none."""
     place = None if directory is None else Path(directory)
-    if place is not None and (place / CONFIG).exists():
-        return take_up(experiment, place)
+    if place is not None and "\0" in str(place):
+        raise ConfigurationError(f"run_dir: {str(place)!r:.60} is not the name of a directory")
+    if place is not None:
+        with resources("read", place):
+            there = (place / CONFIG).exists()
+        if there:
+            return take_up(experiment, place)
     return begin(experiment, place)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from evo.config.experiment import Experiment
 from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
-from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
+from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT, METRICS
 from evo.randomness.streams import draw
 from evo.records import NOT_DETERMINISTIC, Episodes, Evaluator, Task, WeightSource
 from evo.store.champion import Champion
 from evo.store.checkpoints import Records, read_record
 from evo.store.manifest import Line
+from evo.store.metrics import MetricsFile, finite
 from evo.store.run_directory import require_run_directory
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Publisher, addressed, play_out
@@ -102,6 +104,11 @@ class Replayer:
                 self._everything()
             else:
                 self._sample(count)
+
+    @cached_property
+    def _metrics(self) -> dict[int, dict[str, Any]]:
+        """The line of metrics of each generation."""
+        return {line["generation"]: line for line in MetricsFile(self.evidence.directory).read()}
 
     def _other_arithmetic(self) -> str:
         """Return why results of this machine cannot be compared; empty where its arithmetic is that of the run."""
@@ -261,6 +268,10 @@ class Replayer:
         if frames != (line.frames, line.frames_validating):
             of_line = f"{line.frames} frames and {line.frames_validating} of validation in the manifest"
             mistakes.append(f"{of_line}, {frames[0]} and {frames[1]} replayed")
+        shown = self._metrics.get(line.generation, {})
+        for name in ("best", "mean", *(["validation"] if algorithm.due(line.generation) else [])):
+            if name in shown and name in metrics and shown[name] != finite(metrics[name]):
+                mistakes.append(f"{name} {shown[name]} in {METRICS}, {finite(metrics[name])} replayed")
         if mistakes:
             self.report.replay_differs(self.experiment, *(f"generation {line.generation}: {one}" for one in mistakes))
         return None if any(name.startswith("state/") for name in differing) else algorithm

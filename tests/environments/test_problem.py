@@ -6,9 +6,10 @@ import functools
 import inspect
 import json
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -300,6 +301,80 @@ def test_mistakes_in_telling_are_named() -> None:
             other.restore(search.state())
     with pytest.raises(ConfigurationError, match="same arguments"):
         search.restore({**search.state(), "generation": np.array([1, 2])})
+
+
+@pytest.mark.parametrize("algorithm", ["sep_cma_es", "ga"])
+def test_a_state_is_restored_whatever_was_asked_and_told_since(algorithm: str) -> None:
+    search = evo.Search([2.0, -1.0], algorithm, minimise=True, **FEW.get(algorithm, {}))
+    asked, states = [], []
+    for _ in range(3):
+        states.append(search.state())
+        asked.append(search.ask())
+        search.tell(np.sum(asked[-1] ** 2, axis=1))
+        with pytest.raises(ConfigurationError, match="ask comes first"):
+            search.tell(np.zeros(len(asked[-1])))
+    with pytest.raises(ConfigurationError, match="is not"):
+        search.tell([10**400] * len(search.ask()))
+    for generation in (2, 1, 0):
+        search.ask()
+        search.restore(states[generation])
+        with pytest.raises(ConfigurationError, match="ask comes first"):
+            search.tell(np.zeros(len(asked[0])))
+        np.testing.assert_array_equal(search.ask(), asked[generation])
+
+
+def shifted(weights: np.ndarray, shift: float = 0.0) -> float:
+    return float(np.sum((weights - shift) ** 2))
+
+
+class Shifted:
+    def __init__(self, shift: float) -> None:
+        self.shift, self.calls = shift, 0
+
+    def __call__(self, weights: np.ndarray) -> float:
+        self.calls += 1
+        return shifted(weights, self.shift)
+
+
+def around(shift: object) -> Callable[[np.ndarray], float]:
+    calls, told = 0, list[float]()
+
+    def fitness(weights: np.ndarray) -> float:
+        nonlocal calls
+        calls += 1
+        told.append(shifted(weights, np.asarray(shift)))  # type: ignore[arg-type]
+        return told[-1]
+
+    return fitness
+
+
+def by_a_global(shift: float) -> Callable[[np.ndarray], float]:
+    found: dict[str, Any] = {"FAR": shift}
+    exec("def helper(x): return (x - FAR) ** 2\ndef fitness(x): return float(helper(x).sum())", found)
+    return cast("Callable[[np.ndarray], float]", found["fitness"])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        around,
+        lambda shift: around(np.array([shift, 1.0])),
+        by_a_global,
+        Shifted,
+        lambda shift: Shifted(shift).__call__,
+        lambda shift: functools.partial(shifted, shift=shift),
+        lambda shift: lambda weights, by=shift: shifted(weights, by),
+    ],
+)
+def test_a_function_that_reads_another_number_is_another_one(
+    tmp_path: Path, made: Callable[[float], Callable[[np.ndarray], float]]
+) -> None:
+    function = made(1.0)
+    evo.minimise(function, 2, generations=2, run_dir=tmp_path / "run")
+    again = evo.minimise(function, 2, generations=3, run_dir=tmp_path / "run")  # whatever it has counted since
+    assert evo.minimise(made(1.0), 2, generations=4, run_dir=tmp_path / "run").fitness <= again.fitness
+    with pytest.raises(ConfigurationError, match="the code of the game or the function differs"):
+        evo.minimise(made(-1.0), 2, generations=5, run_dir=tmp_path / "run")
 
 
 def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 import evo
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError
 from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
 from evo.run import generations
 from evo.store.champion import read_champion
@@ -58,6 +59,12 @@ def test_a_run_ends_with_a_summary_of_a_champion_that_was_tested_on_test_episode
     assert about["state_hash"] == summary["state_hash"]
     assert about["fitness"] == summary["champion"]["fitness"]
     assert about["lineage"]["key"] >= 0
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_directory_can_have_is_named_by_the_library(small: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"File name too long|is not the name of a directory"):
+        next(iter(evo.train(Experiment.load(small / "small.toml"), name)))
 
 
 def test_frames_are_the_steps_of_training_and_validation_and_of_nothing_else(small: Path) -> None:

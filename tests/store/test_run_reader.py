@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import evo
+from evo.comparison.runs import runs_in
 from evo.errors import DataError
 from evo.store.run import Run
 from evo.store.store import Store
@@ -48,6 +50,26 @@ def test_a_champion_is_the_same_in_every_form(run: Path) -> None:
     assert whole.test == whole.score == file.test
     assert whole.fitness == whole.champion.about["fitness"]
     assert whole.config.identity() == whole.store.identity
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("starvation = ", "starvation = 1", "environment.starvation: "),
+        ("seed = 1", "seed = 12", "seed: 1 in the run, 12 now"),
+        ("dense = [", "dense = [1", "policy.dense: "),
+    ],
+)
+def test_a_champion_is_not_taken_for_one_of_another_game_or_seed(
+    run: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    text = (other / "config.resolved.toml").read_text()
+    (other / "config.resolved.toml").write_text(text.replace(old, new, 1))
+    assert said in called(tmp_path, "evaluate", "other", "--episodes", "2", program="evo", code=3)[1]
+    (compared,) = runs_in([other])
+    assert compared.score is None
+    assert said in compared.failure
 
 
 def test_what_is_no_run_and_a_run_without_a_champion_are_refused(run: Path, tmp_path: Path) -> None:

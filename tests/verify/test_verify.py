@@ -164,6 +164,17 @@ def test_a_changed_line_of_the_metrics_is_found_by_verify_and_by_the_doctor(
     assert [note for note in notes if note.startswith("metrics.jsonl: ") and said in note]
 
 
+@pytest.mark.parametrize(("name", "generation"), [("best", 0), ("mean", 3), ("validation", 0)])
+def test_a_metric_that_was_not_played_is_found_by_playing_everything(run: Path, name: str, generation: int) -> None:
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    changed = next(line for line in map(json.loads, lines[::-1]) if line["generation"] == generation)
+    del changed["crc"]
+    changed[name] += 30.0
+    lines.append(checksummed(json.dumps(changed).encode()) + b"\n")  # the last line of a generation counts
+    (run / "metrics.jsonl").write_bytes(b"".join(lines))
+    assert f"generation {generation}: {name} {changed[name]} in metrics.jsonl" in refused(run, "--all")
+
+
 def test_missing_lines_of_the_metrics_are_named_by_verify_and_by_the_doctor(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     removed = [b'"generation": 2,', b'"generation": 3,']
