@@ -1,7 +1,7 @@
 PYTHON ?= .venv/bin/python
 PEERS ?= .peers
 
-.PHONY: check test test-long results methods pictures bench peers site lock
+.PHONY: check test test-long arm results methods pictures bench peers site lock
 
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
@@ -11,6 +11,9 @@ test: ## what protects most, in minutes
 
 test-long: ## all tests, in one to two hours
 	$(PYTHON) -m pytest -m ""
+
+arm: ## an emulated ARM processor for the long tests, into build/arm; root, for Debian's packages
+	.ci/arm
 
 results: ## every published score, trained and measured again, in hours; may be interrupted
 	$(PYTHON) -m benchmarks.results

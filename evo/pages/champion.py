@@ -165,7 +165,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
     ConfigurationError: another game than Snake, an inference that a browser cannot repeat, weights that are not finite.
     """
     if not isinstance(options, Snake):
-        raise ConfigurationError(f"--to html: {options.id} has no page yet, only Snake has one")
+        raise ConfigurationError(f"--to html: a page cannot play {options.id}, only show it")
     if options.observation == "features":
         raise ConfigurationError('--to html: a page draws the board, but the champion sees "features" alone')
     refuse_inference(network.options)

@@ -17,6 +17,7 @@ LONGEST = 24  # characters of a name that stays in one line
 STYLES = ("uPlot.min.css", "report.css")
 CHARTS = ("uPlot.iife.min.js", "charts.js")  # the scripts that draw charts
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src '{}'"
+READ = 'const report = JSON.parse(document.getElementById("data").textContent);'
 OURS, OURS_WITHIN = b'<meta name="generator" content="snake-evo">', 200  # what marks a page, in its first bytes
 Chart = dict[str, Any]  # as `assets/charts.js` draws it
 
@@ -98,7 +99,7 @@ class Drawn:
 
 def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
     """Return the whole file, which runs these scripts and nothing else, and loads nothing."""
-    script = "\n".join(asset(name) for name in scripts)
+    script = "\n".join([READ, *map(asset, scripts)])
     parts = {
         "title": element("title", title),
         "policy": escaped(POLICY.format(digest(script))),

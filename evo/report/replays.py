@@ -71,13 +71,14 @@ def play(
     block = (run.score.block if run.score else run.config.test.block) * BLOCK
     episodes = min(TYPICAL_OF, run.config.test.episodes)
     seeds = seeds_of_test_episodes(episodes, block)
-    champion, *_ = _played(evaluator, [WeightSource.of_row(published=published)], seeds)
+    champion, *_ = results_of(evaluator, [WeightSource.of_row(published=published)], seeds)
     scores = score_of(champion, run.environment.episode_metrics)
     episode = median_episode(scores)
     sources = [WeightSource.of_row(row, published) for row in range(len(networks))]
-    results = _played(evaluator, sources, seeds[episode : episode + 1], record=True)
+    results = results_of(evaluator, sources, seeds[episode : episode + 1], record=True)
     shown = (
-        _shown(run, label, result, int(seeds[episode])) for (label, _), result in zip(networks, results, strict=True)
+        shown_episode(run, label, result, int(seeds[episode]))
+        for (label, _), result in zip(networks, results, strict=True)
     )
     mean, interval = mean_interval((champion.returns[0] / unit_of(champion.returns)).tolist())
     return Replays(
@@ -89,7 +90,7 @@ def play(
     )
 
 
-def _played(
+def results_of(
     evaluator: Evaluator, sources: list[WeightSource], seeds: NDArray[np.uint64], *, record: bool = False
 ) -> list[Result]:
     """Return a result for each network. DataError: the champion, which is the first, cannot be played."""
@@ -104,13 +105,13 @@ def _played(
     return list(played.results)
 
 
-def _shown(run: Run, label: str, result: Result, seed: int) -> ShownEpisode | None:
+def shown_episode(run: Run, label: str, result: Result, seed: int, largest: int = LARGEST) -> ShownEpisode | None:
     """Return the only episode of a result; None where it cannot be shown."""
     if result.actions is None or not result.finite[0] or len(result.actions[0]) > MOST_STEPS:
         return None
     score = float(score_of(result, run.environment.episode_metrics)[0])
     positions = recording_of(seed, result, run.environment.episode_metrics).positions(run.environment)
-    return ShownEpisode(label, score, len(result.actions[0]), packed(positions))
+    return ShownEpisode(label, score, len(result.actions[0]), packed(positions, largest))
 
 
 def _others(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -131,8 +132,8 @@ def _others(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
                 yield label, weights
 
 
-def packed(shown: Sequence[Shown]) -> dict[str, Any]:
-    """Return the frames of an episode as JSON values; the last one is always among them."""
+def packed(shown: Sequence[Shown], largest: int = LARGEST) -> dict[str, Any]:
+    """Return the frames of an episode as JSON values of `largest` bytes; the last frame is always among them."""
     boards = [one for one in shown if isinstance(one, Board)]
     if len(boards) == len(shown):
         return _boards(boards)
@@ -142,7 +143,7 @@ def packed(shown: Sequence[Shown]) -> dict[str, Any]:
     while True:
         chosen = list(range(len(pictures) - 1, -1, -every))[::-1]
         found = _pictures([pictures[i] for i in chosen], [captions[i] for i in chosen])
-        if len(found["data"]) <= LARGEST or len(chosen) == 1:
+        if len(found["data"]) <= largest or len(chosen) == 1:
             return {**found, "every": every}
         every *= 2
 

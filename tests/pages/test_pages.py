@@ -134,7 +134,7 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"environment": {"id": "catch"}}, "catch has no page yet, only Snake has one"),
+        ({"environment": {"id": "catch"}}, "a page cannot play catch, only show it"),
         ({"environment": {"id": "snake", "observation": "features"}}, 'the champion sees "features" alone'),
         ({"policy": {"activation": "tanh"}}, "the network has tanh; only convolutions and dense layers"),
         ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only"),

@@ -15,9 +15,10 @@ from llvmlite import binding
 from tests.evaluators.ray.ray_nodes import needs_ray
 from tests.kernels.test_lanes import without_avx512
 from tests.run import shaken
-from tests.run.golden_runs import ended, in_every_way
+from tests.run.golden_runs import PLUGIN, ended, in_every_way
 
 ROOT = Path(__file__).parents[2]
+ARM = ROOT / "build" / "arm"
 # Over the arrays of every generation, with nothing before them: a new option changes the run's own hash, but not this.
 GOLDEN = {
     "ga": "9ab59d7ca698d162e3a02da6fb6b02417c72152449df900894a86b5acb81c493",
@@ -70,6 +71,38 @@ def test_another_instruction_set_ends_with_the_pinned_hash_in_every_way(algorith
     assert "+avx512" not in found["features"]
     assert {way["golden"] for way in found["ways"]} == {GOLDEN[algorithm]}
     assert found["killed"] >= 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_spawned_workers_that_are_killed_end_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    before, spawned = shaken.killed, (*PLUGIN, "--set", "workers.start=spawn")
+    way = ended(tmp_path, 2, resumed=True, kills=1, algorithm=algorithm, backend=spawned)
+    assert way["golden"] == GOLDEN[algorithm]
+    assert shaken.killed > before
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not (ARM / "ready").exists(), reason="`make arm` brings what emulates an ARM processor")
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_an_emulated_arm_processor_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    program = [
+        "import platform, sys; from pathlib import Path; from tests.run.golden_runs import ended",
+        "assert platform.machine() == 'aarch64'",
+        "print(ended(Path(sys.argv[1]), 0, algorithm=sys.argv[2])['golden'])",
+    ]
+    emulated = ("qemu-aarch64-static", "-L", str(ARM / "root"), str(ARM / "root" / "usr" / "bin" / "python3.11"))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": f"{ARM / 'site'}{os.pathsep}{ROOT}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    words = [*emulated, "-c", "\n".join(program), str(tmp_path), algorithm]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == GOLDEN[algorithm]
 
 
 @pytest.mark.long

@@ -52,11 +52,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
         "champion is a decision tree; html is a page in which the champion of Snake plays with the same bits, and "
-        "verifies it; csv, parquet and tensorboard (a directory) have the metrics",
+        "verifies it, or one that shows episodes of another game; csv, parquet and tensorboard (a directory) have the "
+        "metrics",
     )
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
     parser.add_argument(
-        "--episodes", metavar="N", help="test episodes that a page can verify, 1 to 10000 (default: 200)"
+        "--episodes",
+        metavar="N",
+        help="test episodes that a page can verify (default: 200), or whose worst, median and best it shows "
+        "(default: 32), 1 to 10000",
     )
     add(parser, "--plugin")
 
@@ -144,13 +148,19 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
 
 def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
     from evo.pages.champion import EPISODES, champion_page
+    from evo.report import recorded
 
     # No folders: a page is shared, and pages of equal champions are equal wherever these are.
     more = ["--episodes", str(episodes)] if episodes and episodes != EPISODES else []
     command = registry.command("evo", "export", source.resolve().name, "--to", PAGE, *more)
-    text = champion_page(run, _title(source), printable(command), episodes or EPISODES).encode()
+    if run.config.environment.id == "snake":
+        number, what = episodes or EPISODES, "with {} to verify"
+        text = champion_page(run, _title(source), printable(command), number).encode()
+    else:
+        number, what = episodes or recorded.EPISODES, "with the worst, the median and the best of {}"
+        text = recorded.recorded_page(run, _title(source), printable(command), number)
     _written(file, lambda place: place.write_bytes(text))
-    print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, with {counted(episodes or EPISODES, 'game')} to verify")
+    print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, {what.format(counted(number, 'game'))}")
     print("open it in any browser; it needs no network and no other file")
     return 0
 

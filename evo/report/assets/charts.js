@@ -1,6 +1,5 @@
 "use strict";
 // Draws the charts of a report with uPlot, from the JSON in #data.
-const report = JSON.parse(document.getElementById("data").textContent);
 
 (() => {
   const AXES = { frames: "frames", seconds: "seconds", generation: "generation" };
