@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from evo import clock
-from evo.errors import SHORTAGES
+from evo.errors import SHORTAGES, EvoError
 
 # The system ends it as soon as the thread that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
@@ -55,6 +55,12 @@ def is_interrupt(error: BaseException) -> bool:
     """Return whether a user asks this process to end: plug-ins and libraries may raise KeyboardInterrupt too."""
     raises_stopped = signal.getsignal(signal.SIGINT) is _stop
     return isinstance(error, Stopped if raises_stopped else KeyboardInterrupt)
+
+
+def is_passed_on(error: BaseException) -> bool:
+    """Return whether an exception in a plug-in is no mistake of its author: ours, or a shortage of the system."""
+    shortage = isinstance(error, OSError) and error.errno in SHORTAGES
+    return shortage or isinstance(error, EvoError | MemoryError | Stopped)
 
 
 def raise_stopped() -> None:

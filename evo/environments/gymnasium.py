@@ -20,8 +20,8 @@ from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observa
 from evo.errors import ConfigurationError, MissingPluginError
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
-from evo.plugins.mistakes import MOST_SEEN, PASSED_ON
-from evo.process import Stopped
+from evo.plugins.mistakes import MOST_SEEN
+from evo.process import is_passed_on
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
@@ -181,9 +181,9 @@ class GymnasiumEnvironment(environment.Environment):
             text, advice = str(error).rstrip("."), "--plugin MODULE loads the module that registers it"
             unknown = "" if is_registered(name) else f"{' ' if text.endswith('?') else '; '}{advice}"
             raise ConfigurationError(f"environment.id: {text}{unknown}") from error
-        except (Stopped, *PASSED_ON):
-            raise
         except BaseException as error:
+            if is_passed_on(error):
+                raise
             key, where = next((key for key in MAKING if getattr(self.options, key)), "id"), mistakes.place_of(error)
             raise ConfigurationError(
                 f"environment.{key}: making {name} {mistakes.exception_text(error)}{where}"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
-from evo.plugins.mistakes import PASSED_ON
-from evo.process import Stopped
+from evo.process import is_passed_on
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
@@ -113,9 +112,9 @@ class Instance:
     def _call(self, hook: str, *words: Any, **named: Any) -> Any:
         try:
             return getattr(self._env, hook)(*words, **named)
-        except (Stopped, *PASSED_ON):
-            raise
         except BaseException as error:  # KeyboardInterrupt too: this process receives its own as `Stopped`
+            if is_passed_on(error):
+                raise
             raise mistakes.of_hook(self._own, hook, error) from error
 
     def _fault(self, hook: str, what: str, must: str) -> ConfigurationError:

@@ -26,6 +26,7 @@ from evo import environment
 from evo.errors import ConfigurationError
 from evo.options import EnvironmentOptions
 from evo.plugins import mistakes, registry
+from evo.process import is_passed_on
 
 if TYPE_CHECKING:
     import gymnasium
@@ -123,9 +124,9 @@ class Problem:
         given = x if model is None else model.with_weights(x)
         try:
             values = _returned(self.fitness(given, seed) if self.seeded else self.fitness(given), len(self.measures))
-        except mistakes.PASSED_ON:
-            raise
         except (Exception, SystemExit) as error:
+            if is_passed_on(error):
+                raise
             raise mistakes.of_function(self.fitness.__module__, self.name, error) from error
         if self.minimise:
             values[0] = -values[0]

@@ -17,7 +17,6 @@ from evo.plugins import registry
 
 MOST_CHOICES = 128  # an action is recorded in a byte
 MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
-PASSED_ON = (EvoError, MemoryError, OSError)  # raised by a plug-in, these are no mistakes of its author
 OURS = ("evo", "snake")  # packages
 NUMBA = "numba.core.errors"
 FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')

@@ -19,8 +19,8 @@ from traceback import walk_tb
 from types import FrameType, MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean, typed
-from evo.process import is_interrupt
+from evo.errors import ConfigurationError, MissingPluginError, did_you_mean, typed
+from evo.process import is_interrupt, is_passed_on
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -220,9 +220,7 @@ def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         if is_interrupt(error):
             raise
         what = _untyped(error)
-        if not what and (
-            isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
-        ):
+        if not what and is_passed_on(error):
             raise
         ended = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         text = "" if isinstance(error, SystemExit) else " ".join(str(error).split())

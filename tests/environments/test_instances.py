@@ -143,7 +143,7 @@ def test_what_a_reset_returns_is_checked(odd: Callable[..., Any], begun: Any, sa
     assert f"Odd.reset {said}" in str(error.value)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, ZeroDivisionError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, FileNotFoundError, ZeroDivisionError])
 def test_whatever_an_environment_raises_is_named(odd: Callable[..., Any], error: type[BaseException]) -> None:
     def raising(usual: Any) -> Any:
         raise error

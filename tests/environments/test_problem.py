@@ -119,6 +119,7 @@ def test_a_candidate_that_ends_its_workers_is_named(tmp_path: Path) -> None:
             (),
             "tests.plugins.curves: fails raised ZeroDivisionError: float division by zero (curves.py:",
         ),
+        ("reads_no_file", (), "tests.plugins.curves: reads_no_file raised FileNotFoundError: "),
         ("nothing", (), "environment.id: curves has no function nothing"),
         (
             "sphere",

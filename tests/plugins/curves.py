@@ -29,6 +29,10 @@ def fails(weights):  # type: ignore[no-untyped-def]
     return 1.0 / float(weights[0] * 0)
 
 
+def reads_no_file(weights):  # type: ignore[no-untyped-def]
+    return float(open("no such file").read())
+
+
 def half_defined(weights):  # type: ignore[no-untyped-def]
     return float(weights[0]) if weights[0] > 0 else float("nan")
 
