@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class Shown(Protocol):
 
 class Environment(Protocol):
     """An environment of an experiment; one of a plug-in subclasses it, and so has the defaults."""
+
+    dear: ClassVar[bool] = True  # it is not compiled: by default fewer frames evaluate, and tasks are smaller
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,18 +105,6 @@ class Environment(Protocol):
     def game(self) -> Any:
         """The `CompiledGame`, where there is one; None: it is played through Gymnasium's interface."""
         return None
-
-    @property
-    def dear(self) -> bool:
-        """Whether frames cost so much that fewer of them evaluate by default: it is not compiled."""
-        return self.game is None and self.problem is None
-
-    def per_task(self, count: int, usual: int) -> int:
-        """Return how many of `count` episodes or candidates play in one task: fewer than usual where frames are dear.
-
-        That depends on no number of workers, so that results do not, and leaves enough tasks for 16 workers.
-        """
-        return max(1, min(usual, count // TASKS)) if self.dear else usual
 
     @property
     def seed_bits(self) -> int:

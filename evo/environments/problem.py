@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -274,6 +274,7 @@ class Options(EnvironmentOptions):
 class ProblemEnvironment(environment.Environment):
     """A problem where an environment is expected; nothing is observed and nothing is chosen."""
 
+    dear: ClassVar[bool] = False
     options: Options
 
     @functools.cached_property

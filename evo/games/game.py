@@ -51,6 +51,7 @@ def _declared(name: str) -> Any:
 class GameEnvironment(Environment):
     """A game with its options."""
 
+    dear: ClassVar[bool] = False
     definition: Game
     options: Any  # a GameOptions of the kind that the game declares
 

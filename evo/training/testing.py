@@ -37,8 +37,8 @@ from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
 from evo.store.checkpoints import Published
 from evo.training.generation import show
+from evo.training.validation import EPISODES_PER_TASK, episodes_per_task
 
-EPISODES_PER_TASK = 64
 GREEDY = ActionRule()
 BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
@@ -74,8 +74,8 @@ def measure(
     outputs are not finite. PoisonError: the network ends its workers.
     """
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
-    per_task = environment.per_task(episodes, EPISODES_PER_TASK)
-    results = played(publish(weights[np.newaxis]), evaluator, seeds, per_task, ActionRule(rule))
+    each = episodes_per_task(environment, episodes)
+    results = played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
     returns = summed(np.concatenate([result.returns for result in results], axis=1))

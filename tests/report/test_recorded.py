@@ -49,7 +49,9 @@ def test_equal_champions_have_equal_pages(where: Path) -> None:
 
 
 def test_the_gallery_has_a_small_page_of_every_game_with_its_command() -> None:
-    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.html\) \| [-\d.]+ \(.* `python -m evo.run ([^\s`]+)", index(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[(\w+)\]\((\w+)\.html\) \| [-\d.]+ \(.* `python -m evo.run ([^\s`]+)", index(), re.MULTILINE
+    )
     assert {name for name, _, _ in rows} == {*registry.names("environments")} - WITHOUT
     for name, file, experiment in rows:
         assert (ROOT / experiment).is_file()
