@@ -160,6 +160,14 @@ class Environment(Protocol):
         return ()
 
 
+def per_task(environment: Environment, count: int, usual: int) -> int:
+    """Return how many of `count` episodes or candidates play in one task: fewer than usual where frames are dear.
+
+    That depends on no number of workers, so that results do not.
+    """
+    return max(1, min(usual, count // TASKS)) if environment.dear else usual
+
+
 @dataclass(frozen=True)
 class Curriculum:
     """Environments of training, each for a generation in turn, and from some generation on that of validation."""

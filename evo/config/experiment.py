@@ -12,7 +12,7 @@ from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_h
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
-from evo.environment import TASKS
+from evo.environment import per_task
 from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, printable
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
@@ -218,8 +218,8 @@ class Experiment:
     def candidates_per_task(self) -> int:
         """Return how many candidates play in one task."""
         usual = self.options.candidates_per_task(self.network().flops)
-        most = self.options.candidates() // TASKS if environment_of(self.environment).dear else usual
-        return self.workers.candidates_per_task or max(1, min(usual, most))
+        each = per_task(environment_of(self.environment), self.options.candidates(), usual)
+        return self.workers.candidates_per_task or each
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""

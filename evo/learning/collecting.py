@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import per_task
 from evo.errors import ResourceError
 from evo.networks.network import Network
 from evo.randomness.streams import Purpose, episode_keys, stream
@@ -52,8 +53,8 @@ class Collector:
         setup = self._setup
         if not self._count:
             seeds = episode_keys(setup.seed, Purpose.TRAINING, number, self._episodes)
-            per_task = setup.environment_in(number).per_task(self._episodes, self._per_task)
-            return episode_tasks(seeds, per_task, rule)
+            each = per_task(setup.environment_in(number), self._episodes, self._per_task)
+            return episode_tasks(seeds, each, rule)
         slot, environment = setup.slot(number), setup.environment_in(number)
         if slot not in self._envs or self._envs[slot].snapshots.shape[1] != environment.game.row_size:
             self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)

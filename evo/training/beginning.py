@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment, difference
-from evo.environment import Environment
+from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
@@ -28,7 +28,7 @@ from evo.store.champion import Layers, network_layers, split_layers
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
-from evo.training.validation import Validated, episodes_per_task
+from evo.training.validation import EPISODES_PER_TASK, Validated
 from evo.workers import devices, hardware
 
 SHOWN = 4  # differing arrays that a message names, at most
@@ -64,7 +64,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         None if start is None else start.weights,
         setup.curriculum,
         plugin=module.__name__ if module.__name__ in loaded() else "",
-        per_task=episodes_per_task(environment, experiment.validation.episodes),
+        per_task=per_task(environment, experiment.validation.episodes, EPISODES_PER_TASK),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
-from evo.environment import Environment, Shown
+from evo.environment import Environment, Shown, per_task
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
@@ -37,7 +37,7 @@ from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
 from evo.store.checkpoints import Published
 from evo.training.generation import show
-from evo.training.validation import EPISODES_PER_TASK, episodes_per_task
+from evo.training.validation import EPISODES_PER_TASK
 
 GREEDY = ActionRule()
 BLOCK = 1_000_000  # test episodes of a block
@@ -74,7 +74,7 @@ def measure(
     outputs are not finite. PoisonError: the network ends its workers.
     """
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
-    each = episodes_per_task(environment, episodes)
+    each = per_task(environment, episodes, EPISODES_PER_TASK)
     results = played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])

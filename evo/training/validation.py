@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.config.sections import ValidationOptions
-from evo.environment import TASKS, Curriculum, Environment
+from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.plugins.mistakes import expect, is_named, of_metric
 from evo.randomness.streams import Purpose, episode_keys
@@ -34,11 +34,6 @@ from evo.store.metrics import is_metric
 
 WEIGHTS, ORIGIN = "champion", "champion_origin"  # the arrays of a checkpoint that are the trainer's
 EPISODES_PER_TASK = 64  # of compiled environments
-
-
-def episodes_per_task(environment: Environment, episodes: int) -> int:
-    """Return how many of `episodes` play in one task, which depends on no number of workers, so results do not."""
-    return max(1, min(EPISODES_PER_TASK, episodes // TASKS)) if environment.dear else EPISODES_PER_TASK
 
 
 class Validated:
