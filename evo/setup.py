@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.environment import Curriculum
+from evo.environment import Curriculum, Environment
 from evo.networks.network import Network
 from evo.options import Section
 from evo.workers import hardware
@@ -173,7 +173,7 @@ class Setup:
         """The CPU threads that a learner has."""
         return 1 if self.learner is None else self.learner.thread_count
 
-    def environment_in(self, number: int) -> Any:
+    def environment_in(self, number: int) -> Environment:
         """Return the environment in which a generation trains."""
         return self.environment if self.curriculum is None else self.curriculum.environment(number)
 

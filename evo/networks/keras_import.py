@@ -57,8 +57,11 @@ class KerasLayers:
 def member(archive: bytes, name: str, most: int) -> bytes:
     """Return a file of a .keras archive; ConfigurationError: it has none, or a larger one."""
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(name) as file:
-            data = file.read(most + 1)
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            if opened.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile("it is compressed as Keras compresses nothing")
+            with opened.open(name) as file:
+                data = file.read(most + 1)
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise ConfigurationError(f"is no .keras archive of Keras 3 with a {name}: {error!s:.80}") from error
     if len(data) > most:
@@ -74,7 +77,7 @@ def layers_in(archive: bytes) -> KerasLayers:
         return found
     except ConfigurationError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ConfigurationError(f"its {CONFIG} describes no chain of layers: {error!s:.120}") from error
 
 

@@ -202,3 +202,25 @@ def test_archives_that_somebody_made_up_are_a_line(tmp_path: Path) -> None:
     archive(file)
     with pytest.raises(DataError, match=r"it seems to be a \.keras archive"):
         read_champion(file)  # as a champion, it is not
+
+
+@pytest.mark.parametrize(
+    ("changes", "compression", "said"),
+    [
+        ({"class_name": "LayerNormalization", "axis": -1, "center": 1, "scale": 1e999}, zipfile.ZIP_STORED, "no chain"),
+        ({}, zipfile.ZIP_LZMA, "compressed as Keras compresses nothing"),  # a header may ask for 4 GiB of memory
+        ({}, zipfile.ZIP_BZIP2, "compressed as Keras compresses nothing"),
+    ],
+)
+def test_layers_of_archives_that_somebody_made_up_are_a_line(
+    changes: dict[str, Any], compression: int, said: str
+) -> None:
+    kind = changes.pop("class_name", "Dense")
+    config = {"units": 1, "use_bias": True, "activation": "linear"}
+    layer = {"class_name": kind, "module": "keras.layers", "registered_name": None, "config": {**config, **changes}}
+    first = {"class_name": "InputLayer", "config": {"batch_shape": [None, 2]}}
+    model = {"class_name": "Sequential", "config": {"layers": [first, layer]}}
+    with zipfile.ZipFile(made := io.BytesIO(), "w", compression) as file:
+        file.writestr("config.json", json.dumps(model))
+    with pytest.raises(ConfigurationError, match=said):
+        layers_in(made.getvalue())
