@@ -134,8 +134,9 @@ def _left(before: tuple[dict[str, str], dict[str, str]]) -> str:
 def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
     """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
 
-    A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come. One
-    that calls a plug-in has `FIRST` times as long for each step, however busy it is.
+    A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come, unless
+    a processor or a disk is what it waits for. One that calls a plug-in has `FIRST` times as long for each step, however
+    busy it is.
     """
     if not spec.deadline:  # it may wait for others
         yield
@@ -146,7 +147,8 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
         spent = time.process_time()
         while not started.wait(spec.deadline):
             before, spent = spent, time.process_time()
-            waits, seconds = spent - before <= IDLE * spec.deadline, spec.deadline * (FIRST if steps[0] else 1)
+            waits = spent - before <= IDLE * spec.deadline and not _may_run()
+            seconds = spec.deadline * (FIRST if steps[0] else 1)
             if time.monotonic() - steps[0] < seconds if steps[0] else not waits:
                 channel.send(None)
                 continue
@@ -170,6 +172,16 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
     finally:
         started.set()
         watcher.join()
+
+
+def _may_run() -> bool:
+    """Return whether another thread of this process runs, or waits for a processor or a disk; False where unknown."""
+    states = []
+    with suppress(OSError):  # not on this system, or a thread has just ended
+        for thread in Path("/proc/self/task").iterdir():
+            if thread.name != str(threading.get_native_id()):
+                states.append((thread / "stat").read_text().rpartition(") ")[2][0])
+    return any(state in "RD" for state in states)
 
 
 def _spawn(descriptor: int, spec: WorkerSpec, environment: dict[str, str]) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -266,3 +267,16 @@ def compile_a_kernel(_: object = None) -> None:
     from evo.compiled import cache  # noqa: F401 - it stops the clocks
 
     numba.njit(lambda number: number + 1)(1)
+
+
+SPINNING = "import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass"
+
+
+def make_starved(context: object) -> StandIn:
+    """Wait for a processor, on which another process runs, until that ends."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread
+    spinning = subprocess.Popen([sys.executable, "-c", SPINNING])
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while spinning.poll() is None:
+        pass
+    return StandIn({})

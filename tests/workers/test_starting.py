@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,12 @@ def test_a_plug_in_that_does_not_return_while_workers_start_is_named_however_bus
 
 def test_a_plug_in_whose_calls_take_no_processor_time_but_return_does_not_hang_while_workers_start() -> None:
     with Pool(spec("make_stepping", {}, deadline=0.5), [{}]) as pool:
+        assert pool.map([Job(1)]).results == want([Job(1)])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the states of threads are in /proc")
+def test_a_process_that_gets_no_processor_while_it_starts_is_not_taken_for_one_that_waits() -> None:
+    with Pool(spec("make_starved", deadline=1.0), [{}]) as pool:
         assert pool.map([Job(1)]).results == want([Job(1)])
 
 
