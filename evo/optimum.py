@@ -261,7 +261,9 @@ def _experiment(
     for key, section in sections.items():
         if not isinstance(section, Mapping):
             raise ConfigurationError(f"{key}: no option of a search; others are in sections, as in {algorithm}={{...}}")
-    size = problem.first.size
+    size, count = problem.first.size, workers.get("count", 1)
+    if isinstance(count, int) and count < 1:
+        raise ConfigurationError(f"workers: there must be at least 1, not {count}")
     module, name, declared = _home(problem, alone=workers.get("backend") == "serial")
     environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
     if not declared:

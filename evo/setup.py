@@ -173,6 +173,12 @@ class Setup:
         """The CPU threads that a learner has."""
         return 1 if self.learner is None else self.learner.thread_count
 
+    @property
+    def is_exact(self) -> bool:
+        """Return whether one call of a function is a candidate's true fitness, as it takes no seed."""
+        problem = getattr(self.environment, "problem", None)
+        return problem is not None and not problem.seeded
+
     def environment_in(self, number: int) -> Environment:
         """Return the environment in which a generation trains."""
         return self.environment if self.curriculum is None else self.curriculum.environment(number)

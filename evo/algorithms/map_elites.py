@@ -36,6 +36,7 @@ from evo.setup import Setup
 NOWHERE = -1  # the cell of a candidate whose scores are not finite
 LARGEST_GRID = 1 << 16
 COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
+FOUND = ("found", "found_table")  # of the best candidate of a generation, there
 Weights = NDArray[np.float32]
 
 
@@ -168,6 +169,8 @@ class MapElites(Algorithm):
         self._again = start.astype(np.float32)  # [K, P] to be evaluated again
         self._elites = self._again[:0]  # [C, P] in the order of their cells
         self._table: NDArray[Any] = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] sums, when they entered
+        self._exact = setup.is_exact
+        self._found = self._elites, self._table  # of one candidate, the best of a generation, where exact
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
@@ -225,6 +228,10 @@ class MapElites(Algorithm):
         self._elites, self._table = np.concatenate([self._elites, self._again])[entered], both[entered]
         children = self._compared(table[again:, 0].astype(np.int64), table[again:, 1])
         chosen = again + self._promising(children)
+        if self._exact:
+            highest = np.array([np.argmax(table[:, 1])])
+            highest = highest[table[highest, 0] != NOWHERE]
+            self._found = self._rebuilt(published, sources, highest), table[highest]
         self._again = self._rebuilt(published, sources, chosen)
         return entered, chosen, self.emitter.learn(number, sources, children, self._elites)
 
@@ -284,19 +291,23 @@ class MapElites(Algorithm):
     def finalists(self, count: int) -> Finalists:
         """Return the elites of the highest fitness, or candidates to evaluate again where there is no elite yet.
 
-        Where no network had finite scores so far, it is one of zeros.
+        Where one evaluation is exact, the best candidate is among them before it is an elite. Where no network had
+        finite scores so far, it is one of zeros.
         """
         if not len(self._elites):
             some = self._again[:count]
             return Finalists(some if len(some) else np.zeros((1, self.network.size), np.float32))
-        order = np.argsort(-self._table[:, 1], kind="stable")[:count]
-        return Finalists(self._elites[order], None, mean_returns(self._table[order, 2], self.options.episodes))
+        (found, row), episodes = self._found, self.options.episodes
+        weights, table = np.concatenate([self._elites, found]), np.concatenate([self._table, row])
+        order = np.argsort(-table[:, 1], kind="stable")[:count]
+        return Finalists(weights[order], None, mean_returns(table[order, 2], episodes))
 
     def state(self) -> Arrays:
         """Return elites with their cells, fitness and returns, those to evaluate again, the grid, and the emitter."""
         cells, fitness, returns = self._table.T.copy()
         table = {"cells": cells.astype(np.int64), "fitness": fitness, "returns": returns, "grid": self._grid}
-        return {"weights": self._elites, "reevaluated": self._again, **table, **self.emitter.state()}
+        found: Arrays = dict(zip(FOUND, self._found, strict=True)) if self._exact else {}
+        return {"weights": self._elites, "reevaluated": self._again, **table, **found, **self.emitter.state()}
 
     def record(self) -> Arrays:
         """Return parent, key, sigma, summed return, frames and cell of every candidate, and what was chosen."""
@@ -311,6 +322,8 @@ class MapElites(Algorithm):
         table: NDArray[Any] = np.stack([state[name] for name in COLUMNS], axis=1)
         if np.array_equal(state["grid"], self._grid):
             self._elites, self._table = elites, table
+            if self._exact and all(name in state for name in FOUND):
+                self._found = np.asarray(state[FOUND[0]], np.float32), np.asarray(state[FOUND[1]])
         else:
             again = np.concatenate([elites[np.argsort(-table[:, 1], kind="stable")], again])
         self._again = again[: self.options.reevaluated]

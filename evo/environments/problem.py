@@ -263,7 +263,7 @@ class Options(EnvironmentOptions):
             return Problem(found, self.size, self.minimise, lower, upper, self.model, tuple(self.measures))
         for key in ("minimise", "lower", "upper", "model", "measures"):
             own = getattr(self, key)
-            if own not in (None, False, "", []) and not np.array_equal(own, getattr(found, key)):
+            if own != type(self).model_fields[key].default and not np.array_equal(own, getattr(found, key)):
                 raise ConfigurationError(f"environment.{key}: {self.id} is a Problem, which says that itself")
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")

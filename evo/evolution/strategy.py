@@ -103,8 +103,7 @@ class EvolutionStrategy(Algorithm):
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
         self.distribution = distribution(options, start)
         self._record: Arrays = {}
-        problem = getattr(setup.environment, "problem", None)
-        self._exact = problem is not None and not problem.seeded  # so that one call is a candidate's true fitness
+        self._exact = setup.is_exact
         self._found = np.empty((0, self.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
 
     def generation(self, number: int) -> Generation:

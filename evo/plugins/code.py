@@ -48,7 +48,11 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
         changed += [
             f"plug-in {name}" for name in plugins_now if plugins.get(name, plugins_now[name]) != plugins_now[name]
         ]
-    return [f"the code of {what} differs from that of the run" for what in changed]
+    lines = [f"the code of {what} differs from that of the run" for what in changed]
+    about = run.get("environment")
+    if game and changed and isinstance(about, Mapping) and registry.HERE in str(about.get("id")):
+        lines[0] += ", or a number that the function reads, its start or a bound"
+    return lines
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of, require_plug_ins
-from evo.config.experiment import OTHER_OPTIONS, Experiment, difference
+from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.files.hashing import array_digest
@@ -30,6 +30,7 @@ from evo.store.metrics import MetricsFile
 from evo.store.run_directory import require_run_directory
 from evo.workers.round import worst_result
 
+OF_VERSION = ("arithmetic", "noise", ARITHMETIC, LEARNING_RULES)  # keys of an identity that no option sets
 SHOWN = 3  # differing candidates that a message names, at most
 
 
@@ -149,11 +150,22 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
             report.disagrees += [*mistakes, last]
         return None
     report.changed_code = code.changes(identity, experiment.code())
-    report.disagrees += [f"{path}: {line}" for line in changed if line not in report.changed_code]
+    options = [line for line in changed if line not in report.changed_code]
+    if options and all(map(_is_of_version, options)):
+        report.unknown += options
+        report.changed_code.append(other_version)
+    else:
+        report.disagrees += [f"{path}: {line}" for line in options]
     if changed:
         return None
     report.agrees.append("configuration: every option that can change a result is that of the manifest")
     return experiment
+
+
+def _is_of_version(line: str) -> bool:
+    """Return whether a line of `difference` is about what a version of this program sets, not a configuration."""
+    key, _, values = line.partition(": ")
+    return values.startswith("nothing in the run") or (key in OF_VERSION and not values.endswith("nothing now"))
 
 
 def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:

@@ -135,8 +135,8 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
     """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
 
     A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come, unless
-    a processor or a disk is what it waits for. One that calls a plug-in has `FIRST` times as long for each step, however
-    busy it is.
+    it waits for a processor or a disk. One that calls a plug-in has `FIRST` times as long for each step, however busy
+    it is.
     """
     if not spec.deadline:  # it may wait for others
         yield

@@ -170,6 +170,26 @@ def test_workers_need_a_function_that_they_can_import(tmp_path: Path) -> None:
         evo.maximise(lambda weights: 0.0, 2, workers=2, run_dir=tmp_path / "run")
     with pytest.raises(ConfigurationError, match="start: give the first vector"):
         evo.maximise(curves.sphere)
+    with pytest.raises(ConfigurationError, match="workers: there must be at least 1, not 0"):
+        evo.maximise(lambda weights: 0.0, 2, workers=0, run_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize("algorithm", ["map_elites", "cma_me"])
+def test_an_archive_returns_no_vector_that_is_worse_than_one_that_was_called(tmp_path: Path, algorithm: str) -> None:
+    values = list[float]()
+
+    def counted(weights: np.ndarray) -> tuple[float, float]:
+        values.append(curves.sphere(weights - 1))
+        return values[-1], float(weights[0])
+
+    grid = {"descriptors": ["first"], "low": [-2.0], "high": [2.0], "bins": [50], **FEW[algorithm]}
+    search = functools.partial(evo.minimise, counted, 3, algorithm=algorithm, measures=["first"], **{algorithm: grid})
+    whole = search(generations=7, run_dir=tmp_path / "whole")
+    assert whole.fitness == min(values)
+    search(generations=3, run_dir=tmp_path / "parts")
+    parts = search(generations=7, run_dir=tmp_path / "parts")
+    assert parts.run.store.lines[-1].state_hash == whole.run.store.lines[-1].state_hash
+    assert "agrees" in called(tmp_path, "verify", "whole", "--all", program="evo")[0]
 
 
 def picky(weights: np.ndarray) -> float:
@@ -374,7 +394,8 @@ def test_a_function_that_reads_another_number_is_another_one(
     evo.minimise(function, 2, generations=2, run_dir=tmp_path / "run")
     again = evo.minimise(function, 2, generations=3, run_dir=tmp_path / "run")  # whatever it has counted since
     assert evo.minimise(made(1.0), 2, generations=4, run_dir=tmp_path / "run").fitness <= again.fitness
-    with pytest.raises(ConfigurationError, match="the code of the game or the function differs"):
+    said = "the code of the game or the function differs from that of the run, or a number that the function reads"
+    with pytest.raises(ConfigurationError, match=said):
         evo.minimise(made(-1.0), 2, generations=5, run_dir=tmp_path / "run")
 
 

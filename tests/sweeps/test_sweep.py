@@ -343,6 +343,8 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
     ]
     dry, _ = called(tmp_path, *words, "--dry-run", program="evo")
     assert "ga.sigma=0.5" in dry
+    planned = json.loads(called(tmp_path, *words, "--dry-run", "--json", program="evo")[0].splitlines()[-1])
+    assert [one["values"] for one in planned["trials"]] == [{"ga.sigma": "0.1"}, {"ga.sigma": "0.5"}]
     assert not (tmp_path / "trials").exists()
     out, _ = called(tmp_path, *words, program="evo")
     assert "retested on 2 fresh seeds" in out

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.files.hashing import first_hash
 from evo.files.lines import checksummed
 from evo.plugins import registry
 from evo.store.champion import read_champion
+from evo.store.manifest import header
 from evo.training.validation import Validated
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 from tests.run.test_resume import NAMES, tensorflow, written  # noqa: F401
@@ -191,6 +193,24 @@ def test_a_run_of_another_version_is_no_run_that_lies(run: Path) -> None:
     assert "another version of snake-evo began this run" in out.splitlines()[-2]
     assert "is not what it says" not in out
     assert (found["replayed"], found["not_replayable"]) == (0, GENERATIONS * POPULATION)
+
+
+@pytest.mark.parametrize(("section", "key", "value"), [("", "noise", 99), ("validation", "finalists", None)])
+def test_a_run_with_what_only_another_version_sets_is_no_run_that_lies(
+    run: Path, section: str, key: str, value: object
+) -> None:
+    manifest = manifest_of(run)
+    identity: dict[str, Any] = json.loads(json.dumps(manifest.identity))
+    part = identity[section] if section else identity
+    part.pop(key) if value is None else part.update({key: value})
+    lines = list(manifest.lines)
+    (run / "manifest.jsonl").write_bytes(header(identity))  # with the hashes that such a run has
+    write_lines(run, lines)
+    made = {**read_champion(run).about["provenance"], "configuration": first_hash(identity)}
+    forge_champion(run, {"provenance": made})
+    _, out = verified(run, code=3)
+    assert "another version of snake-evo began this run" in out.splitlines()[-2]
+    assert "is not what it says" not in out
 
 
 @pytest.mark.parametrize("number", [0, 1, GENERATIONS])

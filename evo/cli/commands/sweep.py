@@ -57,7 +57,8 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
     print_line(planned.summary())
     if arguments.dry_run:
         print("".join(f"  {trial.name}\n" for trial in planned.grid), end="")
-        return 0
+        listed = [{"name": trial.name, "values": dict(trial.values)} for trial in planned.grid]
+        return 0, {"status": "planned", "error": None, "trials": listed}
     try:
         result = swept(planned, print_line, show_in_place())
     except KeyboardInterrupt:
