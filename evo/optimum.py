@@ -303,7 +303,7 @@ def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     if not alone:
         raise ConfigurationError(
             f"workers: other processes cannot import {problem.name} of {problem.fitness.__module__}; "
-            "write it as `fitness` into a module, or leave workers out"
+            "put it into a module, named `fitness` or in `problem = evo.Problem(...)`, or leave workers out"
         )
     name = getattr(problem.fitness, "__name__", "")
     name = name if name.isidentifier() else "fitness"

@@ -34,6 +34,9 @@ def generations(session: Session) -> Iterator[Row]:
     session.finish()
 
 
+RETURNS = ("best", "mean", "validation", "test")  # that a printed row shows, of those that it has
+
+
 @dataclass(frozen=True)
 class Row:
     """A committed generation."""
@@ -43,6 +46,11 @@ class Row:
     champion: ChampionScore | None  # with its test score, where it has been tested
     new_champion: bool
     run_dir: Path
+
+    def __str__(self) -> str:
+        """Return the generation and its returns in a line."""
+        returns = (f"{name} {self.metrics[name]:.6g}" for name in RETURNS if name in self.metrics)
+        return "  ".join([f"generation {self.generation}", *returns])
 
 
 def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins: Sequence[str] = ()) -> Iterator[Row]:

@@ -182,6 +182,7 @@ class Start:
 
     weights: NDArray[np.float32]  # [P] of this run's network
     fitness: float | None  # what its own run says that it was
+    dropped: int  # of the outputs of a Keras model
 
 
 def start_of(experiment: Experiment) -> Start | None:
@@ -205,8 +206,17 @@ def start_of(experiment: Experiment) -> Start | None:
         raise ConfigurationError(f"run.init_from: {source}: {error}") from error
     if not np.isfinite(weights).all():
         raise ConfigurationError(f"run.init_from: {source}: its weights are not finite")
+    network, outputs, of_keras = experiment.network(), champion.layers[-1][1][-1], "environment" not in champion.about
+    if of_keras and outputs < network.actions:  # the scores of the other actions would be 0
+        raise ConfigurationError(
+            f"run.init_from: {source}: it has {outputs} outputs, and there are {network.actions} actions"
+        )
     fitness = champion.about.get("fitness")
-    return Start(weights, float(fitness) if isinstance(fitness, int | float) else None)
+    return Start(
+        weights,
+        float(fitness) if isinstance(fitness, int | float) else None,
+        max(0, outputs - network.outputs) if of_keras else 0,
+    )
 
 
 def keep(experiment: Experiment, store: Store) -> None:
@@ -225,8 +235,10 @@ def keep(experiment: Experiment, store: Store) -> None:
 def handed_over(experiment: Experiment, fitness: float) -> str:
     """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
     start = start_of(experiment)
-    before = "unknown" if start is None or start.fitness is None else f"{start.fitness:z.3f}"
-    return f"starts from a champion of fitness {before} in its own run, {fitness:z.3f} here"
+    if start is None or start.fitness is None:
+        cut = f" without its last {start.dropped} outputs" if start is not None and start.dropped else ""
+        return f"starts from {Path(experiment.run.init_from).name}{cut}, of fitness {fitness:z.3f} here"
+    return f"starts from a champion of fitness {start.fitness:z.3f} in its own run, {fitness:z.3f} here"
 
 
 def fit(weights: NDArray[np.float32], source_layers: Layers, network: Network) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WRITTEN = [*PAGES, ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / "benchmarks").rglob("*.py"))]
 WITHOUT_LINKS = ("cartpole.md", "results.md", "warm_starts.md")
-NAMING = [path for path in WRITTEN if re.search(r"\btests/\w", path.read_text())]
+NAMING = [path for path in WRITTEN if re.search(r"\btests/[\w/]+\.\w", path.read_text())]
 
 
 def named(pages: list[Path]) -> list[str]:
@@ -46,7 +46,7 @@ def parsed(words: list[str]) -> None:
     else:
         start = 3 if words[0] == "python" else 1
         name, arguments = words[start], words[start + 1 :]
-    assert name in registry.names("cli.commands", "main"), f"no command {name}"
+    assert name in ("--version", *registry.names("cli.commands", "main")), f"no command {name}"
     if not arguments:
         return
     module = import_module(f"evo.cli.commands.{name}")

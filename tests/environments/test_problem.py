@@ -166,7 +166,7 @@ def test_fitness_near_the_largest_that_counts_is_computed_with_without_a_warning
 
 
 def test_workers_need_a_function_that_they_can_import(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"workers: other processes cannot import .*<lambda> of tests"):
+    with pytest.raises(ConfigurationError, match=r"workers: other .*<lambda> of tests.*named `fitness`"):
         evo.maximise(lambda weights: 0.0, 2, workers=2, run_dir=tmp_path / "run")
     with pytest.raises(ConfigurationError, match="start: give the first vector"):
         evo.maximise(curves.sphere)

@@ -21,7 +21,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.keras_import import layers_in
 from evo.networks.network import Network, Options
 from evo.store.sandbox import read_champion
-from evo.training.beginning import start_of
+from evo.training.beginning import handed_over, start_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 
 keras = pytest.importorskip("keras")
@@ -116,6 +116,26 @@ def test_a_run_has_the_layers_of_a_model_and_starts_from_its_weights(tmp_path: P
     again = Experiment.load(tmp_path / "run" / "config.resolved.toml", resolved=True)
     assert again.policy == loaded.policy
     assert evo.Run(tmp_path / "run").champion.weights.shape == weights.shape
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        (2, "it has 2 outputs, and there are 3 actions"),
+        (3, "starts from mine.keras, of fitness 1.500 here"),
+        (5, "starts from mine.keras without its last 2 outputs, of fitness 1.500 here"),
+    ],
+)
+def test_a_model_with_other_outputs_than_actions_is_refused_or_named(tmp_path: Path, outputs: int, said: str) -> None:
+    file = tmp_path / "mine.keras"
+    shape = Experiment.build(environment={"id": "catch"}).network().shape
+    chain(shape, layers.Flatten(), layers.Dense(outputs)).save(file)
+    experiment = Experiment.build(policy=str(file), environment={"id": "catch"}, run={"init_from": str(file)})
+    try:
+        line = handed_over(experiment, 1.5)
+    except ConfigurationError as error:
+        line = str(error).removeprefix(f"run.init_from: {file}: ")
+    assert line == said
 
 
 @keras.saving.register_keras_serializable("mine")

@@ -22,7 +22,7 @@ from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
-from evo.run import generations
+from evo.run import Row, generations
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.beginning import open_or_begin
@@ -72,6 +72,11 @@ def test_frames_are_the_steps_of_training_and_validation_and_of_nothing_else(sma
     often = summary_of(small, "small.toml", "--set", "test.every=1")
     assert once["frames"] == often["frames"] > 0
     assert once["state_hash"] == often["state_hash"]
+
+
+def test_a_row_prints_its_generation_and_returns_in_a_line() -> None:
+    row = Row(9, {"validation": 0.25, "best": -0.5, "mean": -12345678.0, "frames": 3.0}, None, False, Path("run"))
+    assert str(row) == "generation 9  best -0.5  mean -1.23457e+07  validation 0.25"
 
 
 def test_a_run_that_ends_between_validations_looks_at_its_last_networks_and_goes_on_as_if_it_had_not(
