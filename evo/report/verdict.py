@@ -115,7 +115,7 @@ def of_baselines(run: Run, baselines: Mapping[str, Baseline]) -> str:
     listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
     fewest = min(other.episodes for other in baselines.values())
     fewer = f" (the first {fewest} of them, or more)" if fewest < run.score.episodes else ""
-    return f"On the same episodes{fewer}, {listed}."
+    return f"Scores of simple players on the same episodes{fewer}: {listed}."
 
 
 def trend(run: Run) -> str:

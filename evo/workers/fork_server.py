@@ -195,8 +195,8 @@ def introductions(slots: Sequence[Slot]) -> Iterator[str]:
         here = [ready for name, ready in known if name == where]
         sizes = sorted(ready.megabytes for ready in here)
         model = f" ({here[0].device})" if here[0].device != "CPU" else ""
-        plural = "es" if len(here) > 1 else ""
+        workers, processes = ("workers", "processes") if len(here) > 1 else ("worker", "process")
         yield (
-            f"{len(here)} on {where}{model}: process{plural} {', '.join(str(ready.pid) for ready in here)}, "
+            f"{len(here)} {workers} on {where}{model}: {processes} {', '.join(str(ready.pid) for ready in here)}, "
             f"{f'{sizes[0]} to ' if sizes[0] < sizes[-1] else ''}{sizes[-1]} MB when ready"
         )

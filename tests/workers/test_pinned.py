@@ -64,8 +64,8 @@ def test_a_worker_s_first_words_are_its_device_process_and_memory_and_are_passed
     played = pool.map([Job(number, 0.05) for number in range(12)])
     first, second, third = pool.pids
     one, two = played.notices
-    assert one.startswith(f"2 on GPU 0 (Stand-in): processes {first}, {second}, ")
-    assert two.startswith(f"1 on GPU 1 (Stand-in): process {third}, ")
+    assert one.startswith(f"2 workers on GPU 0 (Stand-in): processes {first}, {second}, ")
+    assert two.startswith(f"1 worker on GPU 1 (Stand-in): process {third}, ")
     assert 5 < int(two.split(", ")[1].split()[0]) < 500
     assert pool.map([Job(1)]).notices == []
 
