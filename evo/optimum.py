@@ -89,8 +89,10 @@ def _search(
     assert test is not None
     x = problem.inside(found.champion.weights)
     model = KerasModel(problem.model).with_weights(x) if problem.model else None
-    calls = found.store.spent.frames + int(sum(row.get("frames_validating", 0) for row in found.metrics))
-    return Optimum(x, 0.0 - test.mean if problem.minimise else test.mean, found, calls, model)
+    spent = found.store.spent
+    return Optimum(
+        x, 0.0 - test.mean if problem.minimise else test.mean, found, spent.frames + spent.frames_validating, model
+    )
 
 
 def _declared_as(

@@ -11,7 +11,7 @@ from evo.options import Section
 from evo.records import Spent
 
 VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are dear
-FEWEST, FEWEST_TESTED, FINALISTS = 16, 32, 4  # validation episodes, test episodes, networks per validation there
+FEWEST, FEWEST_TESTED, FINALISTS = 32, 32, 4  # validation episodes, test episodes, networks per validation there
 
 ROUNDED = ", since budgets are checked between generations"
 SPENT = {  # what a budget can limit, and in words how much of it was spent

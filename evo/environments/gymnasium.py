@@ -259,19 +259,23 @@ class GymnasiumEnvironment(environment.Environment):
     ) -> tuple[list[environment.Shown], float]:
         """Play the actions of an episode again; return a picture of every position, and the return.
 
+        The pictures of a long episode are smaller, so that all of them fit into 240 MB.
+
         ConfigurationError where it cannot draw.
         """
-        from evo.games.pictures import Picture, reduced
+        from evo.games.pictures import Picture, reduced, side_of
 
         if not pictures or not self.visible:
             return [], math.nan
         shown: list[environment.Shown] = []
         with closing(Instance(partial(self._raw, render_mode=DRAWN), self.shape, self.actions, self.continuous)) as one:
             one.reset(seed >> 64 - self.seed_bits)
-            shown.append(Picture(reduced(one.drawn()), "step 0"))
+            first = reduced(one.drawn())
+            side = side_of(first, 1 + len(actions))
+            shown.append(Picture(reduced(first, side), "step 0"))
             for action in actions:
                 one.step(np.asarray(action, np.float32) if self.continuous else action)
-                shown.append(Picture(reduced(one.drawn()), f"step {one.steps}  return {one.total:g}"))
+                shown.append(Picture(reduced(one.drawn(), side), f"step {one.steps}  return {one.total:g}"))
             return shown, one.total
 
 

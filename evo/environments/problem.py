@@ -308,7 +308,8 @@ class ProblemEnvironment(environment.Environment):
         if self.options.id.split(":")[1] != registry.HERE:
             return ""
         problem = self.problem
-        about = repr((problem.content, problem.minimise, problem.bounds))
+        bounds = problem.bounds and [one.tobytes() for one in problem.bounds]
+        about = repr((problem.content, problem.minimise, bounds))
         return hashlib.sha256(about.encode() + problem.first.tobytes()).hexdigest()
 
     def env(self) -> gymnasium.Env[Any, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil, sqrt
 from pathlib import Path
 from shutil import which
 from subprocess import PIPE, Popen
@@ -21,6 +22,7 @@ PALETTE_FRAMES = 16  # of a GIF, that its colours are chosen from
 SLOWEST, FASTEST = 1, 50  # frames per second
 LAST = 1000  # milliseconds that the last frame is shown for beyond its own
 MOST_COLUMNS, MOST_ROWS = 76, 40  # pixels of a picture in a terminal, of which a line shows two rows
+MOST_KEPT = 80_000_000  # pixels of all pictures of an episode, of three bytes each
 SIDE = 480  # pixels of the longer side of a film, at least
 SHADES = " .:-=+*#%@"  # from dark to light
 
@@ -54,6 +56,12 @@ def enlarged(pixels: Frame, side: int = SIDE) -> Frame:
 def reduced(pixels: Frame, side: int = SIDE) -> Frame:
     """Return a picture whose longer side has at most `side` pixels, made smaller by averages."""
     return pixels.copy() if max(pixels.shape[:2]) <= side else _scaled(pixels, side, side)
+
+
+def side_of(pixels: Frame, count: int) -> int:
+    """Return the longer side at which `count` such pictures have at most MOST_KEPT pixels."""
+    height, width = int(pixels.shape[0]), int(pixels.shape[1])
+    return max(1, max(height, width) // ceil(sqrt(count * height * width / MOST_KEPT)))
 
 
 def _scaled(pixels: Frame, columns: int, rows: int) -> Frame:

@@ -25,8 +25,8 @@ def cart_pole(algorithm: str, generations: int = 25, **sections: dict[str, objec
 @pytest.mark.parametrize(
     ("algorithm", "options", "validation", "test"),
     [
-        ("ppo", {}, (10, 16, 1), (0, 40)),
-        ("ppo", {"episodes": 4}, (80, 16, 1), (0, 32)),
+        ("ppo", {}, (20, 32, 1), (0, 40)),
+        ("ppo", {"episodes": 4}, (160, 32, 1), (0, 32)),
         ("ga", {"population": 64, "parents": 8, "elites": 8, "episodes": 4}, (10, 32, 4), (0, 320)),
         ("ga", {"population": 512, "parents": 8, "elites": 8, "episodes": 32}, (10, 256, 4), (0, 1000)),
     ],

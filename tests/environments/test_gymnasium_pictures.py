@@ -12,7 +12,8 @@ import pytest
 from evo.cli.main import main
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError
-from evo.games.pictures import SIDE
+from evo.games import pictures
+from evo.games.pictures import SIDE, side_of
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.training.testing import baseline
 from tests.helpers.calling import called
@@ -70,6 +71,18 @@ def test_every_position_of_an_episode_is_drawn_and_its_return_is_that_of_the_epi
     assert max(shown[0].rgb().shape) >= SIDE
     assert shown[-1].caption == "step 4  return 3"
     assert environment.replayed(7 << 40, [1], pictures=False)[0] == []
+
+
+def test_the_pictures_of_a_long_episode_are_smaller_so_that_all_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side = side_of(np.zeros((320, 480, 3), np.uint8), 20_000)
+    assert 40 < side < SIDE
+    assert 20_000 * side * side * 320 // 480 <= pictures.MOST_KEPT
+    monkeypatch.setattr(pictures, "MOST_KEPT", 40)
+    shown, score = make(Options(id="gymnasium:Walk-v0")).replayed(7 << 40, [1, 0, 1, 1])
+    assert score == 3.0
+    assert sum(one.pixels.shape[0] * one.pixels.shape[1] for one in shown) <= 40
 
 
 @pytest.mark.filterwarnings("ignore")  # Gymnasium's own, of the picture
