@@ -232,7 +232,7 @@ def test_arguments_of_a_problem_are_not_passed_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="fitness: 5 is not a function"):
         evo.maximise(5, 2)  # type: ignore[arg-type]
     mine = experiment(tmp_path, "problem")
-    _, error = called(tmp_path, mine, *PLUGIN, "--dry-run", "--set", "environment.lower=3", code=2)
+    _, error = called(tmp_path, mine, *PLUGIN, "--dry-run", "--set", "environment.lower=0", code=2)
     assert "is a Problem, which says that itself" in error
 
 
