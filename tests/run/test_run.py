@@ -110,7 +110,7 @@ def test_a_champion_is_written_again_whole_where_the_run_was_killed_before_it_wa
 def test_the_fingerprint_of_learning_is_computed_once_and_not_in_every_generation(small: Path) -> None:
     experiment, asked = Experiment.load(small / "small.toml"), []
     with open_or_begin(experiment, small / "run") as store, Session(experiment, store) as session:
-        session.algorithm.fingerprint = lambda: asked.append(store.next_generation) or ""  # type: ignore[method-assign]
+        session.algorithm.algorithm.fingerprint = lambda: asked.append(store.next_generation) or ""  # type: ignore[method-assign]
         assert len(list(generations(session))) == 4
     assert asked == [0]
 
