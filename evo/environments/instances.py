@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -209,6 +210,7 @@ class Instances:
 
 
 OPEN = Instances()
+atexit.register(OPEN.close)
 
 
 @cache

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, evaluator_of
+from evo.environments.instances import OPEN
 from evo.errors import DataError, PoisonError, notice
 from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
@@ -202,6 +203,7 @@ class Session:
             return
         if self._evaluator is not None:
             self._evaluator.close()
+        OPEN.close()  # those of the random player
         if self._algorithm is not None:
             self._algorithm.close()
 

@@ -65,7 +65,10 @@ def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Req
 
 
 def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_bit_for_bit() -> None:
-    environment, same = board(), {"population": 12, "parents": 5, "elites": 3, "episodes": 3, "sigma": 0.2, "sigma_spread": 0.0}
+    environment, same = (
+        board(),
+        {"population": 12, "parents": 5, "elites": 3, "episodes": 3, "sigma": 0.2, "sigma_spread": 0.0},
+    )
     plain = made(ga, environment, CNN, **same, crossover="none")
     learning = small(**same, shared=7, sync_every=0)
     for number in range(4):

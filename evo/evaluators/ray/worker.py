@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import threading
@@ -69,7 +68,6 @@ class TaskMatrix:
 
 _players: dict[str, tuple[Player, TaskMatrix]] = {}  # of this process, by the SHA-256 of their packed `RunSpec`
 _guard = Guard()
-atexit.register(OPEN.close)
 _given_up: list[str] = []  # why this process plays no more
 
 
