@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, copy_from_row, copy_to_row
 from evo.games.faults import nothing_allowed
-from evo.games.primitives import EpisodeClock, Random
+from evo.games.primitives import Random, clock_of, zeros_of
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
@@ -33,16 +33,6 @@ class Playing(NamedTuple):
 
     state: Any  # a NamedTuple of arrays [B, ...]
     clock: Any  # an EpisodeClock
-
-
-def zeros_of(example: Iterable[Any], count: int) -> list[NDArray[Any]]:
-    """Return zeros for `count` environments, of the types and shapes that one of them has in an example."""
-    return [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
-
-
-def clock_of(count: int) -> EpisodeClock:
-    """Return the clock of `count` environments."""
-    return EpisodeClock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
 
 def batch_of(state: Any, count: int) -> Playing:

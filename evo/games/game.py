@@ -42,6 +42,12 @@ class Game(Declaration):
         raise TypeError(f"game {self.module}: only a game that is called `make` in its module is pickled")
 
 
+DECLARED = (  # what an author may give as a function of options
+    *("shape", "actions", "continuous", "action_names", "observation_names", "codes", "symmetry"),
+    *("episode_metrics", "score_bounds"),
+)
+
+
 def _declared(name: str) -> Any:
     """Return a property of an environment that is what the author has declared, for its options."""
     return cached_property(lambda self: self.definition.of(getattr(self.definition, name), self.options))
@@ -59,6 +65,11 @@ class GameEnvironment(Environment):
     action_names, observation_names = _declared("action_names"), _declared("observation_names")
     codes, symmetry = _declared("codes"), _declared("symmetry")
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
+
+    def __post_init__(self) -> None:
+        """Call the author's functions of options here, where a mistake in them is one in the experiment."""
+        for name in DECLARED:
+            getattr(self, name)
 
     @cached_property
     def sources(self) -> str:

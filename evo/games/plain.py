@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from evo.environment import Shown
 from evo.errors import did_you_mean
-from evo.games.contract import clock_of, zeros_of
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.faults import nothing_allowed
 from evo.games.pictures import Picture
-from evo.games.primitives import Random
+from evo.games.primitives import Random, clock_of, zeros_of
 from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, TRUNCATED
 

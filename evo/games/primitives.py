@@ -5,6 +5,7 @@ Every episode has a stream of its own, named by its seed. `evo.games.compiling` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,3 +88,13 @@ def get_signed(row: NDArray[np.uint8], at: int, size: int) -> Any:
     """Return the whole number that `put` wrote, which may be negative."""
     shift = 64 - 8 * size
     return (get(row, at, size) << shift) >> shift
+
+
+def zeros_of(example: Iterable[Any], count: int) -> list[NDArray[Any]]:
+    """Return zeros for `count` environments, of the types and shapes that one of them has in an example."""
+    return [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
+
+
+def clock_of(count: int) -> EpisodeClock:
+    """Return the clock of `count` environments."""
+    return EpisodeClock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, evaluator_of
-from evo.environments.instances import OPEN
 from evo.errors import DataError, PoisonError, notice
 from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
@@ -203,7 +202,6 @@ class Session:
             return
         if self._evaluator is not None:
             self._evaluator.close()
-        OPEN.close()  # those of the random player
         if self._algorithm is not None:
             self._algorithm.close()
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment, Shown, per_task
+from evo.environments.instances import OPEN
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
@@ -160,6 +161,7 @@ def baselines(
     A player that would take too long is left out.
     """
     found = {name: baseline(environment, name, episodes, block, seconds) for name in environment.players}
+    OPEN.close()
     return {name: score for name, score in found.items() if score is not None}
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from evo.games.catalogue.snake import rules
-from evo.games.contract import clock_of
 from evo.games.declaration import whole
 from evo.games.plain import Numbers, plain_state
-from evo.games.primitives import EpisodeClock, Random
+from evo.games.primitives import EpisodeClock, Random, clock_of
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
