@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import sys
+import threading
+import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ def generations(session: Session) -> Iterator[Row]:
 
     algorithm, store = session.algorithm, session.store
     while not session.done:
+        if _leaving.is_set():
+            return session.leave()
         generation = store.next_generation
         metrics = play_out(algorithm.generation(generation), session.evaluator, store, session.quarantine)
         session.commit(generation, metrics)
@@ -91,18 +95,24 @@ def _rows(
             raise
 
 
+GRACE = 5.0  # seconds in which another thread may end its generation when the interpreter ends
+_leaving = threading.Event()
 _open = WeakKeyDictionary[Generator[Row, None, None], "list[Store]"]()  # what `train` has returned, and its store
 
 
 def _close_all() -> None:
     """Close what is not iterated to its end when the interpreter ends, while everything can still be imported."""
+    _leaving.set()
     for rows, stores in list(_open.items()):
         try:
             rows.close()
         except (EvoError, KeyboardInterrupt) as error:
             notice(str(error) or "interrupted")
-        except ValueError:  # a thread goes on with it, which ends with the interpreter
-            for store in stores:
+        except ValueError:  # another thread is in it: where it is cut off in compiled code, the interpreter may hang
+            until = time.monotonic() + GRACE
+            while rows.gi_frame is not None and time.monotonic() < until:
+                time.sleep(0.01)
+            for store in stores if rows.gi_frame is not None else ():
                 store.flush(last=True)
 
 

@@ -100,6 +100,7 @@ def train_to_the_end(
                 if not arguments.no_report:
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
+        clock.progress.say_compiled = str
         with ignored():
             summary.run_dir = str(store.directory)
             try:
