@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -110,9 +111,9 @@ def _close_all() -> None:
             notice(str(error) or "interrupted")
         except ValueError:  # another thread is in it: where it is cut off in compiled code, the interpreter may hang
             until = time.monotonic() + GRACE
-            while rows.gi_frame is not None and time.monotonic() < until:
+            while getgeneratorstate(rows) != GEN_CLOSED and time.monotonic() < until:
                 time.sleep(0.01)
-            for store in stores if rows.gi_frame is not None else ():
+            for store in stores if getgeneratorstate(rows) != GEN_CLOSED else ():
                 store.flush(last=True)
 
 
