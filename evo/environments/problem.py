@@ -157,8 +157,8 @@ def _content(function: Any) -> Any:
     """Return what a function computes with, in the same form in every process: its instructions, and what they read.
 
     These are constants, defaults, variables around it, attributes of its object and globals, if they are numbers,
-    texts, arrays or functions of its module. What it sets itself, as a counter of calls, is left out; of others, as of
-    a list, the type counts.
+    texts, arrays or functions of its module. What it sets itself, as a counter of calls, is left out; of any other
+    value, such as a list, only the type counts.
     """
     seen = set[int]()
 
