@@ -19,7 +19,7 @@ NO_LOCKS = (
     "this file system has no locks, so nothing but the process id in the lock file keeps a second process of this "
     "machine out of the directory: use a local disk, or have locks enabled (on Lustre: mount with -o flock)"
 )
-PROBES = 3  # trials to lock
+PROBES = 500  # trials to lock while others look whether it is locked
 OF_SEVERAL = ".lock"  # of a folder of runs, where `FOLDER/*` names the runs alone
 
 
@@ -50,9 +50,11 @@ def hold(descriptor: int, directory: Path) -> bool:
     """Lock an open file of the directory; return whether its file system has locks. LockedError: another holds it."""
     try:
         for _ in range(PROBES):
-            with suppress(BlockingIOError):  # a reader holds it for an instant, to see whether a master does
+            with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # succeeds where only readers hold it, for an instant
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             time.sleep(0.01)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
