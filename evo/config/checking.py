@@ -248,6 +248,8 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
             )
         extra = algorithm.extra_outputs(environment) if algorithm else 0
         network = Network.of(fitted[0], environment, extra)
+        if network.memory:
+            raise ConfigurationError("policy: networks with memory are not played yet; leave out gru, lstm and memory")
         if algorithm and algorithm.learns and not network.differentiable:
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"

@@ -53,7 +53,7 @@ def hold(descriptor: int, directory: Path) -> bool:
             with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # succeeds where only readers hold it, for an instant
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # succeeds where only readers hold it
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             time.sleep(0.01)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

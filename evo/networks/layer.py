@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from evo.errors import did_you_mean
 
-Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "tree", "identity", "vector"]
+Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "tree", "gru", "lstm", "identity", "vector"]
 Activation = Literal["", "relu", "tanh"]
 
 NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square, scale, gamma, beta
+GATE_FLOPS = 28  # per gate of a recurrent unit: an exact tanh, and a product or a sum
 PADDINGS = ("same", "valid")
 SIDE = 63  # cells along a kernel or a window, and between two of them, at most
 
@@ -38,10 +40,13 @@ FORMS = {
     "max_pool": WINDOW,
     "average_pool": WINDOW,
     "tree": Form((("depth", 10),), needed=1),
+    "gru": Form((("units", 4096),), needed=1),
+    "lstm": Form((("units", 4096),), needed=1),
     "norm": Form(),
     "relu": Form(),
     "tanh": Form(),
 }
+GATES = {"gru": 3, "lstm": 4}  # sums of each unit of a recurrent layer, in the order of Keras: z, r, h; i, f, c, o
 WINDOWED = ("conv", "max_pool", "average_pool")  # layers that need rows and columns
 
 
@@ -96,13 +101,13 @@ def checked(text: str) -> str:
 
 def order_mistake(layers: list[LayerSpec]) -> str:
     """Return what is wrong with the order of layers, or nothing."""
-    dense = False
+    flat = None  # a layer behind which there are no rows and columns
     for number, layer in enumerate(layers, 1):
         if layer.kind == "one_hot" and number > 1:
             return f'"{layer}" is layer {number}, but only the observation has codes; it must be the first'
-        if layer.kind in WINDOWED and dense:
-            return f'"{layer}" is layer {number}, behind a dense layer or a tree, whose output has no rows and columns'
-        dense = dense or layer.kind in ("dense", "tree")
+        if layer.kind in WINDOWED and flat:
+            return f'"{layer}" is layer {number}, behind "{flat}", whose output has no rows and columns'
+        flat = layer if layer.kind in ("dense", "tree", *GATES) else flat
     return ""
 
 
@@ -114,6 +119,10 @@ class Layer:
     channels planes of each, one for every code. A tree is a complete binary decision tree: each of its filters - 1
     nodes compares one input with a threshold, and the output of the leaf that is reached is 1, all others are 0. The
     identity is for a normalisation or an activation alone. A vector is no layer but the weights of a problem.
+
+    A recurrent layer (`gru`, `lstm`) is one of Keras's defaults: from its inputs and its state of the step before, it
+    computes its next state and, of that, its outputs. The state is zero when an episode begins. A GRU's state are its
+    outputs h; an LSTM's are its outputs h, then its cells c.
     """
 
     kind: Kind
@@ -127,7 +136,7 @@ class Layer:
     pad_left: int  # columns before the first
     out_height: int
     out_width: int
-    offset: int  # of its weights in the flat vector: kernel and bias, or inputs and thresholds; gamma, beta
+    offset: int  # of its arrays in the flat vector
     activation: Activation = ""
     norm: bool = False
     padding: str = "valid"
@@ -147,7 +156,7 @@ class Layer:
     @property
     def fan_in(self) -> int:
         """Return the number of inputs of one output."""
-        return self.kernel * self.kernel * (self.channels if self.weighted else 1)
+        return self.kernel * self.kernel * (self.channels if self.weighted or self.gates else 1)
 
     @property
     def kernel_size(self) -> int:
@@ -157,8 +166,17 @@ class Layer:
     @property
     def size(self) -> int:
         """Return the number of weights, with biases and normalisation."""
-        own = self.filters if self.weighted or self.kind == "vector" else 0
-        return self.kernel_size + own + 2 * self.nodes + self.norm_size
+        return sum(map(prod, self.arrays.values()))
+
+    @property
+    def gates(self) -> int:
+        """Return the sums of each unit of a recurrent layer, of its inputs and as many of its state; else 0."""
+        return GATES.get(self.kind, 0)
+
+    @property
+    def memory(self) -> int:
+        """Return the number of floats of a recurrent layer's state; else 0."""
+        return {"gru": self.filters, "lstm": 2 * self.filters}.get(self.kind, 0)
 
     @property
     def nodes(self) -> int:
@@ -171,29 +189,33 @@ class Layer:
         return 2 * self.filters if self.norm else 0
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """Return the names of the layer's arrays, in the order of the flat vector."""
-        own = {"tree": ("inputs", "thresholds"), "vector": ("values",)}.get(self.kind, ())
-        return (("kernel", "bias") if self.weighted else own) + (("gamma", "beta") if self.norm else ())
-
-    def part_shape(self, part: str) -> tuple[int, ...]:
-        """Return the shape of one of `parts`; that of a kernel is Keras's."""
-        if part == "kernel":
-            window = () if self.kind == "dense" else (self.kernel, self.kernel)
-            return (*window, self.channels, self.filters)
-        return (self.nodes if part in ("inputs", "thresholds") else self.filters,)
+    def arrays(self) -> dict[str, tuple[int, ...]]:
+        """Return names and shapes of the layer's arrays, in the order of the flat vector; both are Keras's."""
+        inputs, filters, sums = self.channels, self.filters, self.gates * self.filters
+        own: dict[str, dict[str, tuple[int, ...]]] = {
+            "conv": {"kernel": (self.kernel, self.kernel, inputs, filters), "bias": (filters,)},
+            "dense": {"kernel": (inputs, filters), "bias": (filters,)},
+            "gru": {"kernel": (inputs, sums), "recurrent_kernel": (filters, sums), "bias": (2, sums)},
+            "lstm": {"kernel": (inputs, sums), "recurrent_kernel": (filters, sums), "bias": (sums,)},
+            "tree": {"inputs": (self.nodes,), "thresholds": (self.nodes,)},
+            "vector": {"values": (filters,)},
+        }
+        return own.get(self.kind, {}) | ({"gamma": (filters,), "beta": (filters,)} if self.norm else {})
 
     @property
     def flops(self) -> int:
         """Return the floating-point operations of one forward pass, with borders counted in full."""
         if self.kind == "tree":
             return self.filters.bit_length() - 1
-        each = 2 * self.fan_in if self.weighted else 0 if self.kind == "identity" else self.fan_in
-        return self.out_height * self.out_width * self.filters * (each + (NORM_FLOPS if self.norm else 0))
+        each = 0 if self.weighted or self.gates or self.kind == "identity" else self.fan_in
+        each += GATE_FLOPS * self.gates + (NORM_FLOPS if self.norm else 0)
+        return 2 * self.multiply_adds + self.outputs * each
 
     @property
     def multiply_adds(self) -> int:
         """Return the multiplications of a weight and an input in one forward pass, with borders counted in full."""
+        if self.gates:
+            return (self.channels + self.filters) * self.gates * self.filters
         return self.out_height * self.out_width * self.kernel_size
 
     @property

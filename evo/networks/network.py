@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Annotated, Literal, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from evo.environment import Environment
 from evo.errors import ConfigurationError
-from evo.networks.layer import SIDE, WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
+from evo.networks.layer import GATES, SIDE, WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
 from evo.options import Section
 
 Inference = Literal["auto", "lanes", "tensorflow"]
@@ -23,9 +24,16 @@ PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding
 EPSILON = 1e-3  # added to the variance by layer normalisation, as in Keras
 UNUSED: dict[str, object] = {  # values of the options that `layers` replaces
     "kind": "cnn", "preset": "", "embed": "none", "codes": 0, "conv": [], "dense": [], "norm": "none",
-    "activation": "relu",
+    "activation": "relu", "memory": "",
 }  # fmt: skip
 CONV = (4096, SIDE, SIDE)  # largest numbers of a convolution: filters, kernel, stride
+
+
+def checked_memory(text: str) -> str:
+    """Return the text; ValueError where it is not empty, and no recurrent layer."""
+    if text and (":" not in text or parse(text.replace(":", " ", 1)).kind not in GATES):
+        raise ValueError(f'"{text[:60]}" is not of the form "gru:UNITS" or "lstm:UNITS"')
+    return text
 
 
 class Options(Section):
@@ -62,6 +70,11 @@ class Options(Section):
         exclude_if=lambda name: name == "relu",
         description="activation of hidden layers",
     )
+    memory: Annotated[str, AfterValidator(checked_memory)] = Field(
+        "",
+        exclude_if=lambda memory: not memory,
+        description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none',
+    )
     layers: list[Annotated[str, AfterValidator(checked)]] = Field(
         [],
         exclude_if=lambda layers: not layers,
@@ -84,9 +97,11 @@ class Options(Section):
             specs = [parse(text) for text in self.layers]
             if mistake := order_mistake(specs):
                 raise ValueError(f"layers: {mistake}")
-            if self.inference not in ("auto", "lanes") and any(layer.kind == "tree" for layer in specs):
-                raise ValueError(f'inference: a tree is played by "lanes" alone, not by "{self.inference}"')
+            if self.player != "lanes" and (alone := next((one for one in specs if one.kind in ("tree", *GATES)), None)):
+                raise ValueError(f'inference: "{alone}" is played by "lanes" alone, not by "{self.inference}"')
             return self
+        if self.memory and self.player != "lanes":
+            raise ValueError(f'inference: memory is played by "lanes" alone, not by "{self.inference}"')
         if self.preset and any(
             name in set_here and getattr(self, name) != value for name, value in PRESETS[self.preset].items()
         ):
@@ -146,6 +161,7 @@ class Options(Section):
             preset="",
             norm="none" if plain else self.norm,
             activation="relu" if plain else self.activation,
+            memory=self.memory,
             inference=self.player,
             **layers,  # type: ignore[arg-type]
         )
@@ -166,7 +182,8 @@ class Options(Section):
         weighted += [LayerSpec("dense", (units,)) for units in self.dense]
         after = ([LayerSpec("norm")] if self.norm == "layer" else []) + [LayerSpec(self.activation)]
         embedded = [] if self.embed == "none" else [LayerSpec(self.embed, (self.codes,) if self.codes else ())]
-        return embedded + [layer for one in weighted for layer in (one, *after)]
+        recurrent = [parse(self.memory.replace(":", " "))] if self.memory else []
+        return embedded + [layer for one in weighted for layer in (one, *after)] + recurrent
 
 
 def _codes(name: str, asked: int, known: int) -> int:
@@ -227,17 +244,24 @@ class Network:
         """Return what multiplies noise in fresh weights: sqrt(2 / fan-in) for kernels, 0 for biases, else 1.  # [P]"""
         scale = np.zeros(self.size, np.float32)
         for layer in self.layers:
-            scale[layer.offset : layer.offset + layer.kernel_size] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
-            scale[layer.offset : layer.offset + layer.nodes] = layer.channels  # of a tree: any input
-            scale[layer.offset + layer.nodes : layer.offset + 2 * layer.nodes] = 1
-            if layer.kind == "vector":
-                scale[:] = 1
+            start = layer.offset
+            for name, shape in layer.arrays.items():
+                part = scale[start : (start := start + prod(shape))]
+                if name in ("kernel", "recurrent_kernel"):
+                    part[:] = np.sqrt(np.float32(2) / np.float32(prod(shape[:-1])))
+                elif name not in ("bias", "gamma", "beta"):  # of a tree: any input, and thresholds; or of a vector
+                    part[:] = layer.channels if name == "inputs" else 1
         return scale
 
     @property
     def flops(self) -> int:
         """Return the floating-point operations of one forward pass."""
         return sum(layer.flops for layer in self.layers)
+
+    @property
+    def memory(self) -> int:
+        """Return the number of floats of the state that it carries from step to step; 0: it has none."""
+        return sum(layer.memory for layer in self.layers)
 
     @property
     def differentiable(self) -> bool:
@@ -261,16 +285,13 @@ class Network:
         arrays = []
         for layer in self.layers:
             start = layer.offset
-            for part in layer.parts:
-                shape = layer.part_shape(part)
-                end = start + int(np.prod(shape))
-                arrays.append(weights[start:end].reshape(shape))
-                start = end
+            for shape in layer.arrays.values():
+                arrays.append(weights[start : (start := start + prod(shape))].reshape(shape))
         return arrays
 
     def names(self) -> list[str]:
         """Return a name for each array of `split`."""
-        return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in layer.parts]
+        return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in layer.arrays]
 
 
 def _output_of(layers: list[Layer], shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -293,8 +314,8 @@ def _layer(options: Options, spec: LayerSpec, layers: list[Layer], shape: tuple[
     """Return the layer behind these; ConfigurationError where it does not fit what they put out."""
     height, width, channels = _output_of(layers, shape)
     offset, kind = sum(layer.size for layer in layers), spec.kind
-    if kind in ("dense", "tree"):
-        outputs = spec.numbers[0] if kind == "dense" else 1 << spec.numbers[0]
+    if kind in ("dense", "tree", *GATES):
+        outputs = 1 << spec.numbers[0] if kind == "tree" else spec.numbers[0]
         return Layer(cast(Kind, kind), 1, 1, height * width * channels, outputs, 1, 1, 0, 0, 1, 1, offset)
     option = "layers" if options.layers else "conv"
     if kind == "one_hot":

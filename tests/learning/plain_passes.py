@@ -33,7 +33,7 @@ def arrays_of(network: Network, vector: Floats) -> list[dict[str, Floats]]:
     found, start = [], 0
     for layer in network.layers:
         arrays = {}
-        for part in layer.parts:
+        for part in layer.arrays:
             shape = (layer.fan_in, layer.filters) if part == "kernel" else (layer.filters,)
             arrays[part] = vector[start : start + int(np.prod(shape))].reshape(shape)
             start += arrays[part].size
@@ -133,7 +133,7 @@ def backward(network: Network, weights: Floats, passed: list[Passed], d_outputs:
     """Add one example's gradient to the sums [P], of the gradient of its outputs [O]."""
     gradient = d_outputs[None]
     layers = list(zip(network.layers, arrays_of(network, weights), arrays_of(network, sums), passed, strict=True))
-    first = next(i for i, layer in enumerate(network.layers) if layer.parts)
+    first = next(i for i, layer in enumerate(network.layers) if layer.arrays)
     for i, (layer, arrays, totals, kept) in reversed(list(enumerate(layers))):
         if i < first:
             break

@@ -137,6 +137,8 @@ def test_tanh_is_right_to_seven_units_in_the_last_place_and_never_beyond_one() -
          ["conv 8 3 2", "norm", "tanh", "dense 5", "norm", "tanh"]),
         (Options(kind="mlp", dense=[5]), ["dense 5", "relu"]),
         (Options(kind="linear", embed="one_hot", codes=2), ["one_hot 2"]),
+        (Options(kind="mlp", dense=[5], norm="layer", memory="gru:7"), ["dense 5", "norm", "relu", "gru 7"]),
+        (Options(conv=[[8, 3, 2]], dense=[], memory="lstm:7"), ["conv 8 3 2", "relu", "lstm 7"]),
     ],
 )  # fmt: skip
 def test_the_short_form_is_a_list_of_layers(short: Options, texts: list[str]) -> None:
@@ -146,11 +148,12 @@ def test_the_short_form_is_a_list_of_layers(short: Options, texts: list[str]) ->
 
 
 def test_weights_are_named_by_their_layer_and_fresh_ones_are_as_inputs_need() -> None:
-    texts = ["norm", "conv 2 3 1", "relu", "tanh", "max_pool 2", "norm", "norm", "dense 3", "relu"]
+    texts = ["norm", "conv 2 3 1", "relu", "tanh", "max_pool 2", "norm", "norm", "dense 3", "relu", "gru 9"]
     network = Network.build(Options(layers=texts), SHAPE, 4)
     assert network.names() == [
         "0_identity_gamma", "0_identity_beta", "1_conv_kernel", "1_conv_bias", "3_max_pool_gamma", "3_max_pool_beta",
-        "4_identity_gamma", "4_identity_beta", "5_dense_kernel", "5_dense_bias", "6_dense_kernel", "6_dense_bias",
+        "4_identity_gamma", "4_identity_beta", "5_dense_kernel", "5_dense_bias", "6_gru_kernel",
+        "6_gru_recurrent_kernel", "6_gru_bias", "7_dense_kernel", "7_dense_bias",
     ]  # fmt: skip
     weights = np.empty(network.size, np.float32)
     Rebuilder(network).fresh(np.uint64(1), weights)
@@ -164,8 +167,21 @@ def test_weights_are_named_by_their_layer_and_fresh_ones_are_as_inputs_need() ->
     other = Network.build(Options(layers=["norm", "conv 2 3 1", *texts[4:]]), SHAPE, 4)  # without its activations
     with pytest.raises(ConfigurationError, match="2_max_pool_gamma is absent, here 2"):
         fit(weights, network_layers(network), other)
-    flops = [100 * 7, 100 * 2 * 2 * 9, 0, 25 * 2 * (4 + 7), 25 * 2 * 7, 3 * 2 * 50, 4 * 2 * 3]
+    flops = [100 * 7, 100 * 2 * 2 * 9, 0, 25 * 2 * (4 + 7), 25 * 2 * 7, 3 * 2 * 50, 2 * 27 * 12 + 9 * 3 * 28, 4 * 2 * 9]
     assert [layer.flops for layer in network.layers] == flops
+
+
+def test_a_recurrent_layer_has_the_arrays_of_keras_and_a_state() -> None:
+    network = Network.build(Options(layers=["conv 2 3 1", "gru 5", "norm", "relu", "lstm 4"]), (3, 3, 1), 2)
+    assert (network.memory, [layer.memory for layer in network.layers]) == (5 + 8, [0, 5, 8, 0])
+    arrays = dict(zip(network.names(), network.split(np.zeros(network.size, np.float32)), strict=True))
+    assert {name: array.shape for name, array in arrays.items() if name[0] in "12"} == {
+        "1_gru_kernel": (18, 15), "1_gru_recurrent_kernel": (5, 15), "1_gru_bias": (2, 15), "1_gru_gamma": (5,),
+        "1_gru_beta": (5,), "2_lstm_kernel": (5, 16), "2_lstm_recurrent_kernel": (4, 16), "2_lstm_bias": (16,),
+    }  # fmt: skip
+    products = [9 * 2 * 9, (18 + 5) * 15, (5 + 4) * 16, 4 * 2]
+    assert [layer.multiply_adds for layer in network.layers] == products
+    assert Network.build(Options(kind="linear"), (4,), 2).memory == 0
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -182,19 +198,19 @@ def test_a_line_is_read_as_it_is_written(kind: str) -> None:
     [
         ('["conv 8 3", "max_pol 2"]', 'policy.layers[1]: "max_pol 2" is not known - did you mean `max_pool`?'),
         ('["flatten"]', 'policy.layers[0]: "flatten" is not known; there are one_hot, conv, dense, max_pool, '
-         "average_pool, tree, norm, relu, tanh"),
+         "average_pool, tree, gru, lstm, norm, relu, tanh"),
         ('[""]', 'policy.layers[0]: "" is not known; there are'),
         ('["conv 8"]', 'policy.layers[0]: "conv 8" is not of the form "conv FILTERS KERNEL [STRIDE] [same | valid]"'),
         ('["relu 3"]', 'policy.layers[0]: "relu 3" is not of the form "relu"'),
         ('["conv 8 0 1"]', 'policy.layers[0]: "conv 8 0 1": kernel must be a whole number from 1 to 63'),
         ('["tree 11"]', 'policy.layers[0]: "tree 11": depth must be a whole number from 1 to 10'),
-        ('["tree 3"]\ninference = "tensorflow"', 'policy.inference: a tree is played by "lanes" alone, not by '
+        ('["tree 3"]\ninference = "tensorflow"', 'policy.inference: "tree 3" is played by "lanes" alone, not by '
          '"tensorflow"'),
         ('["dense 1e3"]', 'policy.layers[0]: "dense 1e3": units must be a whole number from 1 to 65,536'),
         ('["one_hot 1"]', 'policy.layers[0]: "one_hot 1": codes must be a whole number from 2 to 256'),
         ('["max_pool 2 smae"]', 'policy.layers[0]: "max_pool 2 smae": the padding is same or valid - did you mean '
          "`same`?"),
-        ('["dense 8", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind a dense layer or a tree, whose '
+        ('["dense 8", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind "dense 8", whose '
          "output has no rows and columns"),
         ('["relu", "one_hot 4"]', 'policy.layers: "one_hot 4" is layer 2, but only the observation has codes; it must '
          "be the first"),
@@ -207,6 +223,16 @@ def test_a_line_is_read_as_it_is_written(kind: str) -> None:
         ('[["conv", 3]]', "policy.layers[0]: must be text in quotes, not a list"),
         ('"relu"', 'policy.layers: must be a list, as in ["relu"]'),
         ("[]\ncodes = 3", 'policy.codes: only embed = "one_hot" has codes'),
+        ('["gru"]', 'policy.layers[0]: "gru" is not of the form "gru UNITS"'),
+        ('["lstm 4097"]', 'policy.layers[0]: "lstm 4097": units must be a whole number from 1 to 4,096'),
+        ('["gru 3", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind "gru 3", whose output has no '
+         "rows and columns"),
+        ('[]\nmemory = "gru"', 'policy.memory: "gru" is not of the form "gru:UNITS" or "lstm:UNITS"'),
+        ('[]\nmemory = "dense:3"', 'policy.memory: "dense:3" is not of the form "gru:UNITS" or "lstm:UNITS"'),
+        ('[]\nmemory = "gru:0"', 'policy.memory: "gru 0": units must be a whole number from 1 to 4,096'),
+        ('["relu"]\nmemory = "gru:3"', "policy.memory: leave it out, since layers lists all hidden layers"),
+        ('[]\nmemory = "gru:3"\ninference = "tensorflow"', 'policy.inference: memory is played by "lanes" alone, not '
+         'by "tensorflow"'),
         ('[]\nembed = "one-hot"', 'policy.embed: must be one of "none", "one_hot", not "one-hot" - did you mean '
          "`one_hot`?"),
         ('[]\nembed = "one_hot"', "policy.embed: the environment does not say how many codes its observations have; "
@@ -221,7 +247,7 @@ def test_every_mistake_is_a_line_that_says_where_and_what_to_do(tmp_path: Path, 
     (line,) = str(caught.value).splitlines()
     place, _, text = line.removeprefix(f"{path}:").partition(": ")
     assert text.startswith(told), text
-    assert place in "123"
+    assert place in "1234"
 
 
 def test_a_line_of_numbers_has_no_windows() -> None:

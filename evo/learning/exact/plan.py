@@ -134,7 +134,7 @@ def plan(network: Network) -> Plan:
             row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)
-        weighted_before = weighted_before or bool(layer.parts)
+        weighted_before = weighted_before or bool(layer.arrays)
     return Plan(table, group, floats.size, words, packed.size + WIDTH, sums.size)
 
 
