@@ -36,6 +36,7 @@ from evo.evolution.population import (
     selection_metrics,
     tasks_of,
 )
+from evo.evolution.strategy import all_tie
 from evo.evolution.toolbox import (
     LOG_SIGMAS,
     Crossover,
@@ -179,6 +180,9 @@ class GeneticAlgorithm(Algorithm):
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._parents = Parents(start, [self._founder(row, row) for row in range(len(start))])
         self._record: Arrays = {}
+        loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
+        self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
+        self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
 
     def generation(self, number: int) -> Generation:
         """Vary the parents, evaluate the population, and select the parents of the next generation."""
@@ -187,9 +191,11 @@ class GeneticAlgorithm(Algorithm):
         source = named(population, options.sigma_floor, options.crossover)
         evaluated, recorded = yield from toolbox.evaluate(population, source, number)
         compared = evaluated.against_parents(source, 0 if self._means else elites, options)
-        chosen = self._select(population, number, elites)
+        # Where all tie, nobody is chosen: the mean of the first ones would move by chance alone.
+        tied = self._means > 0 and all_tie(fitness_of(population))
+        chosen = [] if tied else self._select(population, number, elites)
         survivors = np.array([one.number for one in chosen], np.int32)
-        weights = self._continue(chosen, source)
+        weights = self._continue(chosen, source, recorded)
         means: Arrays = {"means": fitness_of(chosen)} if options.own_operators else {}  # these may depend on it
         self._record = {**recorded, "survivors": survivors, **means}
         return {
@@ -248,9 +254,14 @@ class GeneticAlgorithm(Algorithm):
         child.log_sigma = min(max(child.log_sigma + next(self._drawn), LOG_SIGMAS[0]), LOG_SIGMAS[1])
         return (child,)
 
-    def _continue(self, chosen: list[Individual], source: WeightSource) -> NDArray[np.float32]:
-        """Make the chosen the next parents, and return their weights; `source` names the population.  # [S, P]"""
+    def _continue(self, chosen: list[Individual], source: WeightSource, record: Arrays) -> NDArray[np.float32]:
+        """Make the chosen, if any, the next parents, and return these; `source` names the population.  # [S, P]"""
         options = self.options
+        if self._exact:
+            best = source.some([int(np.argmax(record["return"]))])
+            self._found = Rebuilder(self.network).all(self._parents.weights, best)
+        if not chosen:
+            return self._parents.weights
         weights = Rebuilder(self.network).all(self._parents.weights, source.some([one.number for one in chosen]))
         if options.crossover == "mean":
             means, individuals = mean_parents(weights, chosen, options.islands)
@@ -298,18 +309,19 @@ class GeneticAlgorithm(Algorithm):
     def finalists(self, count: int) -> Finalists:
         """Return the means of all parents and then the elites, or else the best of the parents.
 
-        Of one island these are the first ones: elites, then the others by rank.
+        Of one island: elites, then the others by rank. Where fitness is exact, the best candidate comes first.
         """
-        if self._means:
-            return Finalists(self._parents.weights[:count])
+        if self._means or self._exact:
+            return Finalists(np.concatenate((self._found, self._parents.weights[:count])))
         ranked = self.options.islands == 1 and not self.options.select
         rows = list(range(min(count, len(self._parents.weights)))) if ranked else self._parents.best(count)
         chosen = self._record["survivors"][rows].tolist() if self._record else []
         return finalists_of(self._parents.weights, rows, self._record, chosen, self.options.episodes)
 
     def state(self) -> Arrays:
-        """Return the parents, their sigmas, ages and mean fitness."""
-        return self._parents.state()
+        """Return the parents, their sigmas, ages and mean fitness; the best candidate, if it would be lost."""
+        found: Arrays = {"found": self._found} if self._exact else {}
+        return {**self._parents.state(), **found}
 
     def record(self) -> Arrays:
         """Return parent, mate, key, sigma, summed return and frames of every candidate, and the survivors."""
@@ -318,6 +330,7 @@ class GeneticAlgorithm(Algorithm):
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the parents of a state, and the record of the generation that left them."""
         self._parents = Parents.restored(state)
+        self._found = np.asarray(state.get("found", self._found), np.float32)
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
@@ -327,7 +340,7 @@ class GeneticAlgorithm(Algorithm):
         for one, mean in zip(chosen, record.get("means", np.zeros(len(chosen), np.int64)).tolist(), strict=True):
             one.age, one.fitness = 1, fitness_class(1)((mean,))
         source = named(population, self.options.sigma_floor, self.options.crossover)
-        self._continue(chosen, source)
+        self._continue(chosen, source, record)
         return True
 
 

@@ -298,7 +298,7 @@ def selection_metrics(
     return {
         **spread(parents),
         **({"between_islands": between_islands(parents, islands)} if islands > 1 else {}),
-        "turnover": len(new) / len(survivors),
+        "turnover": len(new) / max(1, len(survivors)),
         "surviving_sigma": float(np.median(mutated)) if len(mutated) else np.nan,
     }
 

@@ -5,13 +5,14 @@ Films are animated GIF, lossless WebP, and MP4, which FFmpeg writes (the extra `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, sqrt
 from pathlib import Path
 from shutil import which
 from subprocess import PIPE, Popen
+from typing import Any
 
 import numpy as np
 
@@ -95,50 +96,57 @@ def _shaded(row: Frame) -> str:
     return "".join(2 * SHADES[int(one * len(SHADES))] for one in light)
 
 
-def save_film(path: str | Path, frames: Sequence[Frame], frames_per_second: float = 12.0) -> None:
+def save_film(
+    path: str | Path,
+    shown: Sequence[Any],
+    frames_per_second: float = 12.0,
+    draw: Callable[[Any], Frame] = np.asarray,
+) -> None:
     """Write frames of one size as a film of the kind that its name ends with; the last one stands for a second.
 
-    GIF rounds colours to 256 and times to 10 ms; WebP keeps every colour; MP4 is H.264. ValueError where there are no
-    frames, or not 1 to 50 of them per second; ConfigurationError where FFmpeg is missing, OSError where it fails.
+    `draw` gives the frame of each of what is `shown`, and is called when that is written, except for WebP, whose
+    encoder needs all frames together. GIF rounds colours to 256 and times to 10 ms; WebP keeps every colour; MP4 is
+    H.264. ValueError where there are no frames, or not 1 to 50 of them per second; ConfigurationError where FFmpeg is
+    missing, OSError where it fails.
     """
-    if not frames:
+    if not shown:
         raise ValueError("a film needs at least one position")
     if not SLOWEST <= frames_per_second <= FASTEST:
         raise ValueError(f"{frames_per_second} frames per second, not between {SLOWEST} and {FASTEST}")
     save = {".gif": _save_gif, ".webp": _save_webp, ".mp4": _save_mp4}[Path(path).suffix.lower()]
-    save(path, frames, frames_per_second)
+    save(path, shown, frames_per_second, draw)
 
 
-def _save_gif(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+def _save_gif(path: str | Path, shown: Sequence[Any], frames_per_second: float, draw: Callable[[Any], Frame]) -> None:
     from PIL import Image  # only who makes a film waits for it
 
-    sampled = [*frames[:: -(-len(frames) // PALETTE_FRAMES)], frames[-1]]
+    sampled = [draw(one) for one in (*shown[:: -(-len(shown) // PALETTE_FRAMES)], shown[-1])]
     together = Image.fromarray(np.concatenate(sampled))  # one palette, so that pixels change with moves alone
     palette = together.quantize(method=Image.Quantize.FASTOCTREE)
-    drawn = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    milliseconds = [10 * round(100 / frames_per_second)] * len(frames)
+    drawn = (Image.fromarray(draw(one)).quantize(palette=palette, dither=Image.Dither.NONE) for one in shown)
+    milliseconds = [10 * round(100 / frames_per_second)] * len(shown)
     milliseconds[-1] += LAST
-    drawn[0].save(path, "GIF", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0)
+    next(drawn).save(path, "GIF", save_all=True, append_images=drawn, duration=milliseconds, loop=0)
 
 
-def _save_webp(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+def _save_webp(path: str | Path, shown: Sequence[Any], frames_per_second: float, draw: Callable[[Any], Frame]) -> None:
     from PIL import Image
 
-    drawn, milliseconds = [Image.fromarray(frame) for frame in frames], [round(1000 / frames_per_second)] * len(frames)
+    drawn, milliseconds = (Image.fromarray(draw(one)) for one in shown), [round(1000 / frames_per_second)] * len(shown)
     milliseconds[-1] += LAST
-    drawn[0].save(
-        path, "WEBP", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0, lossless=True, method=4
+    next(drawn).save(
+        path, "WEBP", save_all=True, append_images=drawn, duration=milliseconds, loop=0, lossless=True, method=4
     )
 
 
-def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
+def _save_mp4(path: str | Path, shown: Sequence[Any], frames_per_second: float, draw: Callable[[Any], Frame]) -> None:
     program = which("ffmpeg")
     if program is None:
         try:
             program = extra("imageio_ffmpeg", str(path)).get_ffmpeg_exe()
         except RuntimeError as error:
             raise ConfigurationError(f"{path}: {first_line(error)}") from error
-    height, width = frames[0].shape[:2]
+    height, width = draw(shown[0]).shape[:2]
     even = ((0, height % 2), (0, width % 2), (0, 0))  # H.264 halves the sides for colours
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"]
     film = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16", "-f", "mp4", str(Path(path).absolute())]
@@ -147,8 +155,8 @@ def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: floa
         assert process.stdin is not None
         assert process.stderr is not None
         with suppress(BrokenPipeError):  # FFmpeg has ended, and says why
-            for frame in [*frames, *[frames[-1]] * round(frames_per_second * LAST / 1000)]:
-                process.stdin.write(np.pad(frame, even, mode="edge").tobytes())
+            for one in [*shown, *[shown[-1]] * round(frames_per_second * LAST / 1000)]:
+                process.stdin.write(np.pad(draw(one), even, mode="edge").tobytes())
         with suppress(BrokenPipeError):
             process.stdin.close()
         message = process.stderr.read().decode(errors="replace")

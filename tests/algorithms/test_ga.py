@@ -245,6 +245,19 @@ def test_a_child_is_by_default_the_mean_of_all_parents_and_noise() -> None:
     assert algorithm.finalists(9).weights.tobytes() == request.weights.tobytes()
 
 
+def test_the_mean_and_its_sigma_stay_where_all_candidates_tie() -> None:
+    algorithm = make(crossover="mean", elites=1, per_task=8)
+    drive(algorithm, 1, scores([5, 9, 7, 8, 1, 7, 6, 0]))
+    before = copied(algorithm.state())
+    assert drive(algorithm, 2, scores([3] * 8))["turnover"] == 0
+    assert copied(algorithm.state()) == before
+    assert algorithm.record()["survivors"].tolist() == []
+    assert algorithm.retrace(2, algorithm.record())
+    assert copied(algorithm.state()) == before
+    drive(algorithm, 3, scores([3] * 7 + [4]))
+    assert copied(algorithm.state()) != before
+
+
 def test_islands_have_means_of_their_own() -> None:
     algorithm = make(crossover="mean", elites=0, islands=2, parents=4, migration_every=0, per_task=8)
     drive(algorithm, 1, scores([5, 9, 7, 8, 1, 7, 6, 0]))

@@ -192,6 +192,26 @@ def test_an_archive_returns_no_vector_that_is_worse_than_one_that_was_called(tmp
     assert "agrees" in called(tmp_path, "verify", "whole", "--all", program="evo")[0]
 
 
+@pytest.mark.parametrize("options", [{}, {"crossover": "none", "selection": "tournament", "tournament": 2}])
+def test_no_search_returns_a_vector_that_is_worse_than_one_that_was_called(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    values = list[float]()
+
+    def counted(weights: np.ndarray) -> float:
+        values.append(curves.sphere(weights - 1))
+        return values[-1]
+
+    options = {"population": 12, "parents": 4, "sigma": 1.0, **options}
+    search = functools.partial(evo.minimise, counted, 3, algorithm="ga", ga=options)
+    whole = search(generations=7, run_dir=tmp_path / "whole")
+    assert whole.fitness == min(values)
+    search(generations=3, run_dir=tmp_path / "parts")
+    parts = search(generations=7, run_dir=tmp_path / "parts")
+    assert parts.run.store.lines[-1].state_hash == whole.run.store.lines[-1].state_hash
+    assert "agrees" in called(tmp_path, "verify", "whole", "--all", program="evo")[0]
+
+
 def picky(weights: np.ndarray) -> float:
     """Return a fitness that zeros do not have."""
     return 1 / float(weights[0])

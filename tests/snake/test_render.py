@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import weakref
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,6 +94,23 @@ def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
     assert [milliseconds for _, milliseconds in frames] == [80] * (len(shown) - 1) + [1080]
     for (frame, _), one in zip(frames, shown, strict=True):
         assert abs(frame.astype(int) - one.rgb(8)).max() <= 16  # the palette holds the colours that matter
+
+
+@pytest.mark.parametrize("kind", ["gif", "mp4"])
+def test_the_frames_of_a_film_are_drawn_one_after_the_other(tmp_path: Path, kind: str) -> None:
+    if kind == "mp4" and which("ffmpeg") is None and find_spec("imageio_ffmpeg") is None:
+        pytest.skip("the extra video is not installed")
+    alive, most = weakref.WeakValueDictionary[int, np.ndarray](), list[int]()
+
+    def draw(number: int) -> np.ndarray:
+        frame = np.full((16, 16, 3), number, np.uint8)
+        alive[len(most)] = frame
+        most.append(len(alive))
+        return frame
+
+    save_film(tmp_path / f"film.{kind}", range(200), draw=draw)
+    assert len(most) >= 200
+    assert max(most) <= 20  # those of which the palette is made are together
 
 
 def test_webp_keeps_every_colour(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
         from evo.games.pictures import FASTEST, enlarged, save_film
 
         with resources("write", film):
-            save_film(film, [enlarged(one.rgb(), side) for one in shown], min(speed, FASTEST))
+            save_film(film, shown, min(speed, FASTEST), lambda one: enlarged(one.rgb(), side))
         filmed = f", saved to {film}"
     elif step is not None:
         moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)
