@@ -58,6 +58,10 @@ class DeviceMemoryError(DeviceError):
     """A device has too little memory left for what is to be computed on it."""
 
 
+class DeviceLostError(DeviceError):
+    """A device has failed while it computed; a new process may use it again."""
+
+
 class HeadLostError(ResourceError):
     """The head of a cluster is gone, and with it all that was being played."""
 

@@ -97,6 +97,23 @@ def _cleared(observe: Any) -> Any:
     return cleared
 
 
+@njit(**LEAN)
+def _empty_cell(state, options, b, lane, out):  # type: ignore[no-untyped-def]
+    values, lanes = flat_of(out), out.shape[out.ndim - 1]
+    for channel in range(out.shape[out.ndim - 2]):
+        values[channel * lanes + lane] = np.float32(0)
+
+
+def _drawn(observe: Any) -> Any:
+    """Return `draw` of a game that has none, by an `observe` that is given zeros."""
+
+    @njit(**LEAN)
+    def draw(state, options, b, lane, out):  # type: ignore[no-untyped-def]
+        observe(state, options, b, out[..., lane])
+
+    return draw
+
+
 def _each_lane(observe: Any) -> Any:
     """Return `observe_lanes` of a game that has none, by an `observe` that is given zeros."""
 
@@ -157,6 +174,8 @@ def adapt(state_type: type, definition: Declaration) -> int:
     if definition.continuous:
         made["step"] = _clipped(made["step"], *map(float, bounds))
     made.setdefault("observe_lanes", _each_lane(made["observe"]))
+    made.setdefault("cell", _empty_cell)
+    made.setdefault("draw", _drawn(made["observe"]))
     if definition.zeroed:
         made["observe"] = _cleared(made["observe"])
     if "save" in made:

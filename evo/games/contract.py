@@ -54,6 +54,11 @@ def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> 
     _games[state] = {**DERIVED, **functions}
 
 
+def functions_of(playing: Playing) -> dict[str, Any]:
+    """Return the compiled functions of a game by the state of its environments."""
+    return _games[type(playing.state)]
+
+
 class _Choice(AbstractTemplate):  # type: ignore[misc]
     """Has Numba call the function of a game where the generic one is called, as if its name stood there."""
 

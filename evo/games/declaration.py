@@ -16,7 +16,9 @@ from evo.environment import Shown
 from evo.errors import ConfigurationError
 from evo.options import OF_TRAINER, EnvironmentOptions, Section
 
-COMPILED = ("begin", "step", "observe", "observe_lanes", "mask", "metrics", "save", "load")  # functions of a game
+COMPILED = (  # functions of a game
+    "begin", "step", "observe", "observe_lanes", "cell", "draw", "mask", "metrics", "save", "load",
+)  # fmt: skip
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -110,6 +112,9 @@ class Declaration:
     masked: Any = True  # whether `mask` rules any action out
     zeroed: bool = True  # whether `out` holds zeros when `observe` is called; False: it writes every value
     observe_lanes: Callable[..., Any] | None = None  # (state, options, index, out [*shape, L]), writes every value
+    # (state, options, b, lane, out [*shape, L]), on GPUs, where all threads repeat the first cell between the two
+    cell: Callable[..., Any] | None = None  # writes the first cell, as all cells are before `draw`
+    draw: Callable[..., Any] | None = None  # writes what is another value
     save: Callable[..., Any] | None = None  # (state, options, b, row), writes every byte of the row
     load: Callable[..., Any] | None = None  # (state, options, b, row), returns whether the row can be a snapshot
     snapshot_size: Any = 0  # bytes of the row that `save` writes

@@ -271,7 +271,7 @@ class Rollout:
         fit.
         """
         check_arithmetic()
-        if task.action_rule.kind not in self._rules:
+        if not self.takes(task.action_rule):
             if task.action_rule.kind == "gaussian":
                 raise ValueError("gaussian actions are continuous, with a mean and a log standard deviation each")
             raise ValueError(f"continuous actions are greedy or gaussian, not {task.action_rule.kind}")
@@ -280,7 +280,7 @@ class Rollout:
         if isinstance(task.play, Segment):
             if self._game is None:
                 raise ValueError("a segment is played in a compiled game")
-            if self._take(task, 0, parents):
+            if self.take(task, 0, parents):
                 return self.kernel.play_segment(self._game, task.play, task.action_rule)
             return SegmentBuffers(self._game, task.play, self.network.outputs).result(0, 0, False, self.kernel.score)
         episodes = len(task.play.seeds)
@@ -291,7 +291,7 @@ class Rollout:
         for k in range(len(task.weights)):
             clock.progress.made()
             played = PlayedEpisodes(0, 0, False)
-            if self._take(task, k, parents):
+            if self.take(task, k, parents):
                 ended = Ended(*(arrays[name][k] for name in Ended._fields))
                 if self._game is not None:
                     played = self.kernel.play_episodes(self._game, task, ended)
@@ -306,7 +306,11 @@ class Rollout:
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
 
-    def _take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
+    def takes(self, how: ActionRule) -> bool:
+        """Return whether actions can follow from the network's outputs by this rule."""
+        return how.kind in self._rules
+
+    def take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
         """Have candidate `k` computed from now on; return whether its weights are finite."""
         self._rebuilder.rebuild(parents, task.weights, k, self._weights)
         finite = bool(np.isfinite(self._weights).all())

@@ -21,8 +21,8 @@ LAYERS = (
     "version", "errors", "numbers", "clock", "process", "statistics", "toml", "mistakes", "records",
     "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
-    "rollouts", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify",
-    "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning", "testing", "cli",
+    "rollouts", "cuda", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages",
+    "verify", "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning", "testing", "cli",
     "__main__", "__init__",
 )  # fmt: skip
 

@@ -152,6 +152,8 @@ make = Game(
     observe=observations.observe,
     zeroed=False,
     observe_lanes=observations.observe_lanes,
+    cell=observations.cell,
+    draw=observations.draw,
     mask=rules.mask,
     masked=lambda options: options.mask != "none",
     metrics=rules.metrics,

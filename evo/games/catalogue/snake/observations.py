@@ -160,7 +160,7 @@ def foreground(state, size, code, oldest, b, values, side, channels, lanes, lane
                 values[position + np.uint64(3 * lanes)] = np.float32(1)
 
 
-def draw(state, size, code, b, values, side, channels, lanes, lane):
+def drawn(state, size, code, b, values, side, channels, lanes, lane):
     """Write what is not the same in all cells, for one lane."""
     kind = WINDOW if code == LOCAL else code
     oldest = np.float32(LOCAL_AGE if code == LOCAL else size * size)
@@ -214,26 +214,36 @@ def write_features(state, options, b, values, lanes, lane):
     values[11 * lanes + lane] = hunger_of(state, options, b)
 
 
+def cell(state, options, b, lane, out):
+    """Write what every cell of board b shows before `draw` to the first cell of a lane.  # out [H, W, C, L]"""
+    code, values, lanes = options.observation, flat(out), out.shape[3]
+    if code == FEATURES:
+        write_features(state, options, b, values, lanes, lane)
+        return
+    for channel in range(out.shape[2]):
+        values[channel * lanes + lane] = np.float32(0)
+    if code != FRAME:
+        values[4 * lanes + lane] = hunger_of(state, options, b)
+    if code == EGO:
+        values[5 * lanes + lane] = np.float32(1)
+    if code in (WINDOW, LOCAL):
+        values[lane] = np.float32(1)
+
+
+def draw(state, options, b, lane, out):
+    """Write what the cells of board b do not all show to a lane, whose cells are all as `cell` wrote the first."""
+    code, side, values = options.observation, out.shape[0], flat(out)
+    if code != FEATURES:
+        drawn(state, options.size, code, b, values, side, out.shape[2], out.shape[3], lane)
+
+
 def observe_lanes(state, options, index, out):
     """Write the observation of board index[l] into lane l, for every lane.  # index [L], out [H, W, C, L] in C order"""
-    code, size, side, values = options.observation, options.size, out.shape[0], flat(out)
-    channels, lanes = out.shape[2], index.shape[0]
-    if code == FEATURES:
-        for lane in range(lanes):
-            write_features(state, options, index[lane], values, lanes, lane)
-        return
-    period = channels * lanes
-    values[:period] = np.float32(0)
-    for lane in range(lanes):
-        if code != FRAME:
-            values[4 * lanes + lane] = hunger_of(state, options, index[lane])
-        if code == EGO:
-            values[5 * lanes + lane] = np.float32(1)
-        if code in (WINDOW, LOCAL):
-            values[lane] = np.float32(1)
-    repeat(values, period)
-    for lane in range(lanes):
-        draw(state, size, code, index[lane], values, side, channels, lanes, lane)
+    for lane in range(index.shape[0]):
+        cell(state, options, index[lane], lane, out)
+    repeat(flat(out), out.shape[2] * index.shape[0])
+    for lane in range(index.shape[0]):
+        draw(state, options, index[lane], lane, out)
 
 
 def observe(state, options, b, out):
@@ -251,7 +261,7 @@ def observe(state, options, b, out):
         fill(values, HUNGER_OF_SIX, LAST_OF_SIX, hunger)
     else:
         fill(values, HUNGER_OF_FIVE, FIRST_OF_FIVE, hunger)
-    draw(state, size, code, b, values, side, out.shape[2], 1, 0)
+    drawn(state, size, code, b, values, side, out.shape[2], 1, 0)
 
 
 def observation_shape(options: Any) -> tuple[int, int, int]:

@@ -1,0 +1,137 @@
+"""A GPU through NVIDIA's driver alone (libcuda, by ctypes)."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.cuda.launch import Device, Source, arrays_in, words_of
+from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
+
+OUT_OF_MEMORY = 2  # of the driver's results
+MULTIPROCESSORS = 16  # of the attributes of a device
+ERROR_LOG, ERROR_LOG_SIZE = 5, 6  # of the options of compiling
+LINE = 256  # bytes at whose multiples arrays begin
+
+
+class Driver(Device):
+    """The first GPU that this process sees; DeviceError where there is none."""
+
+    golden = (64, 32)
+
+    def __init__(self) -> None:
+        try:
+            self._cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise DeviceError(f"NVIDIA's driver cannot be loaded: {error}") from error
+        self._context = ctypes.c_void_p()
+        device, count, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(100)
+        try:
+            self._do("cuInit", 0)
+            self._do("cuDeviceGet", ctypes.byref(device), 0)
+            self._do("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+            self._do("cuCtxSetCurrent", self._context)
+            self._do("cuDeviceGetAttribute", ctypes.byref(count), MULTIPROCESSORS, device)
+            self._do("cuDeviceGetName", name, len(name), device)
+        except DeviceLostError as error:
+            raise DeviceError(f"no GPU can be used: {error}") from error
+        self.name, self._multiprocessors = name.value.decode(), count.value
+        self._kept: dict[int, tuple[int, NDArray[Any]]] = {}  # addresses on the GPU, by the identity of arrays
+        self._buffer, self._size = 0, 0  # of the arrays of a launch
+
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+        """Return a kernel, compiled by the driver, which keeps the machine code for the next process."""
+        from evo.cuda.compiling import exact_ptx
+
+        ptx = exact_ptx(source, arguments)
+        (entry,) = re.findall(r"\.entry ([\w$]+)", ptx)
+        module, function, log = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(8192)
+        keys = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        try:
+            self._do("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(ptx.encode()), 2, keys, values)
+        except DeviceLostError as error:
+            raise DeviceError(f"{self.name} cannot run the kernel: {error} {log.value.decode()[:2000]}") from error
+        self._do("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+        return function
+
+    def blocks(self, program: Any, threads: int) -> int:
+        """Return how many blocks of a program all multiprocessors run at once."""
+        count = ctypes.c_int()
+        call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        self._do(call, ctypes.byref(count), program, threads, ctypes.c_size_t(0))
+        return max(count.value, 1) * self._multiprocessors
+
+    def keep(self, array: NDArray[Any]) -> None:
+        """Copy an array to the GPU until it is dropped."""
+        address = self._allocated(array.nbytes)
+        self._kept[id(array)] = address, array
+        self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(address), _place(array), ctypes.c_size_t(array.nbytes))
+
+    def drop(self, array: NDArray[Any]) -> None:
+        """Free the memory of an array that was kept."""
+        self._do("cuMemFree_v2", ctypes.c_uint64(self._kept.pop(id(array))[0]))
+
+    def run(
+        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+    ) -> None:
+        """Run a program: one copy to the GPU, one launch, and one copy back."""
+        # Results stand last, so that they are one piece of memory; a record is passed as an array of one.
+        records = {id(one): np.array([one], one.dtype) for one in arguments if isinstance(one, np.void)}
+        back = {id(array) for array in results}
+        here = {id(array): array for array in arrays_in(arguments) if id(array) not in self._kept} | records
+        moved = sorted(here.items(), key=lambda item: item[0] in back)
+        places, size = dict[int, int](), 0
+        for key, array in moved:
+            places[key], size = size, size + -(-max(array.nbytes, 1) // LINE) * LINE
+        if size > self._size:
+            if self._buffer:
+                self._do("cuMemFree_v2", ctypes.c_uint64(self._buffer))
+            self._buffer, self._size = 0, 0
+            self._buffer, self._size = self._allocated(size), size
+        sent = np.empty(size, np.uint8)
+        for key, array in moved:
+            sent[places[key] : places[key] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(size))
+
+        def address(array: Any) -> int:
+            kept = self._kept.get(id(array))
+            return kept[0] if kept else self._buffer + places[id(array)]
+
+        words = [word for argument in arguments for word in words_of(argument, address)]
+        values = [ctypes.c_double(word) if isinstance(word, float) else ctypes.c_int64(word) for word in words]
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        self._do("cuLaunchKernel", program, blocks, 1, 1, threads, 1, 1, 0, None, pointers, None)
+        self._do("cuCtxSynchronize")
+        first = min(places[key] for key in back)
+        received = sent[first:]
+        place = ctypes.c_uint64(self._buffer + first)
+        self._do("cuMemcpyDtoH_v2", _place(received), place, ctypes.c_size_t(received.nbytes))
+        for array in results:
+            at = places[id(array)]
+            array[...] = sent[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def _allocated(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self._do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
+        return address.value
+
+    def _do(self, function: str, *arguments: Any) -> None:
+        """Call the driver; DeviceMemoryError or DeviceLostError where it fails."""
+        if not (status := getattr(self._cuda, function)(*arguments)):
+            return
+        text = ctypes.c_char_p()
+        self._cuda.cuGetErrorString(status, ctypes.byref(text))
+        what = f"{function}: {(text.value or b'unknown error').decode()} ({status})"
+        if status == OUT_OF_MEMORY:
+            raise DeviceMemoryError(f"out of memory on the {self.name}: {what}")
+        raise DeviceLostError(what)
+
+
+def _place(array: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -1,0 +1,186 @@
+"""The kernels: a block of threads plays whole episodes of one candidate, or a segment in up to 32 environments.
+
+A block has 32 lanes, one environment each. Its warps share the outputs of a layer. When no episode is left to begin,
+live lanes are gathered at the front and computed with 16, 8 or 4 lanes, and more threads share the outputs of each.
+
+This is plain Python whose functions `Retargeter` replaces by device functions, so the same source is compiled for GPUs
+and runs in Numba's CUDA simulator. The step of a game, the action rules and the segments are those of the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda, types
+
+from evo.cuda.layers import forward, rebuild
+from evo.cuda.plain import add_at, barrier, is_finite, shaped
+from evo.games.step import begin, play
+from evo.records import GOES_ON
+from evo.rollouts.action_rules import choose
+from evo.rollouts.segments import step_env
+
+LANES = 32
+WORK, LIVE, BEGUN, FINITE, ENDED, SLOTS, WORDS = range(7)  # of a block's control words
+# Constants of a kernel: the shape of an observation, whether actions are masked (True or None), and the action rule.
+SHAPE: Any = None
+MASKED: Any = None
+RULE: Any = None
+
+
+def cell(state, rules, b, lane, out):
+    """Write what every cell of environment b shows before `draw`, to the first cell of a lane.  # out [*shape, L]"""
+    raise NotImplementedError
+
+
+def draw(state, rules, b, lane, out):
+    """Write what the cells of environment b do not all show, to a lane.  # out [*shape, L]"""
+    raise NotImplementedError
+
+
+def compute(table, w, state, rules, base, index, live, width, x, first, second, t, threads):
+    """Compute the network for environments base + index[lane], as `forward` does; all threads call it together."""
+    out = shaped(x, SHAPE + (width,))
+    if t < live:
+        cell(state.state, rules, base + index[t], t, out)
+    barrier()
+    period = SHAPE[-1] * width
+    for at in range(period, x.shape[0] // LANES * width, period):
+        for k in range(t, period, threads):
+            x[at + k] = x[k]
+    barrier()
+    if t < live:
+        draw(state.state, rules, base + index[t], t, out)
+    barrier()
+    forward(table, w, x, first, second, width, t, threads)
+
+
+def width_for(live: int) -> int:
+    """Return how many lanes are computed for these."""
+    return 32 if live > 16 else (16 if live > 8 else (8 if live > 4 else 4))
+
+
+def play_episodes(
+    table, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, seeds, epsilon, weights, x, first, second,
+    state, rules, envs, allowed, actions, ended, finite, slots, queue
+):  # fmt: skip
+    """Play all episodes, `seeds` [E], of K candidates; write `ended` [K E], `finite` [K] and lane `slots` [K].
+
+    The network's table and the published weights come first, then the candidates, as in a `WeightSource`. A block g
+    has weights[g], x[g] and so on, and 32 environments; `queue` [1] counts the candidates that blocks have begun.
+    """
+    t, threads, g = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
+    index = cuda.shared.array(LANES, types.int32)  # one a line: the simulator tells them apart by their lines
+    control = cuda.shared.array(WORDS, types.int32)
+    count, base, w = seeds.shape[0], g * LANES, weights[g]
+    scores = first[g] if table.shape[0] % 2 == 1 else second[g]
+    while True:
+        if t == 0:
+            control[WORK] = add_at(queue, 0, 1)
+            control[LIVE] = control[BEGUN] = min(count, LANES)
+            control[FINITE], control[ENDED], control[SLOTS] = 1, 0, 0
+        barrier()
+        k, live = control[WORK], control[LIVE]
+        if k >= rows.shape[0]:
+            break
+        if not rebuild(
+            table, scale, parents, rows[k], mates[k], keys[k], sigmas[k], scale_row, crossover, w, t, threads
+        ):
+            control[FINITE] = 0
+        if t < live:
+            index[t] = t
+            envs.episode[base + t] = t
+            begin(state, rules, base + t, seeds[t], envs)
+        barrier()
+        while live > 0 and control[FINITE] != 0:
+            width = width_for(live)
+            compute(table, w, state, rules, base, index, live, width, x[g], first[g], second[g], t, threads)
+            if t < live:
+                b = base + index[t]
+                e = envs.episode[b]
+                action, found = choose(
+                    state, rules, MASKED, b, envs.seeds[b], scores, width, t, RULE, epsilon, allowed[b], actions[b]
+                )
+                if not found:
+                    control[FINITE] = 0
+                else:
+                    _, status = play(
+                        state, rules, b, action, 0, scores, width, t, allowed[b], None, envs, ended, k * count + e
+                    )
+                    if status != GOES_ON:
+                        new = add_at(control, BEGUN, 1)  # any lane may play any episode
+                        if new < count:
+                            envs.episode[b] = new
+                            begin(state, rules, b, seeds[new], envs)
+                        else:
+                            index[t] = -1
+                            control[ENDED] = 1
+            barrier()
+            if t == 0:
+                control[SLOTS] += width
+                if control[ENDED] != 0:
+                    control[ENDED] = 0
+                    kept = 0
+                    for lane in range(live):
+                        if index[lane] >= 0:
+                            index[kept] = index[lane]
+                            kept += 1
+                    control[LIVE] = kept
+            barrier()
+            live = control[LIVE]
+        if t == 0:
+            finite[k], slots[k] = control[FINITE], control[SLOTS]
+        barrier()
+
+
+def play_segment(
+    table, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, horizon, epsilon, weights, x, first, second,
+    state, rules, envs, allowed, actions, chosen, record, ended, finite, queue
+):  # fmt: skip
+    """Play `horizon` steps of one candidate in every environment; write what `evo.rollouts.segments` does.
+
+    What follows a row is recorded in the same row. `finite` [groups of 32 environments] is 0 where an environment of
+    it has no action, since outputs are not finite or nothing is allowed. The rest is as in `play_episodes`.
+    """
+    t, threads, g = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
+    index = cuda.shared.array(LANES, types.int32)
+    control = cuda.shared.array(WORDS, types.int32)
+    w, scores = weights[g], first[g] if table.shape[0] % 2 == 1 else second[g]
+    while True:
+        if t == 0:
+            control[WORK] = add_at(queue, 0, 1)
+            control[FINITE] = 1
+        if t < LANES:
+            index[t] = t
+        barrier()
+        group = control[WORK]
+        base = group * LANES
+        if base >= envs.seeds.shape[0]:
+            break
+        if not rebuild(
+            table, scale, parents, rows[0], mates[0], keys[0], sigmas[0], scale_row, crossover, w, t, threads
+        ):
+            control[FINITE] = 0
+        barrier()
+        live = min(envs.seeds.shape[0] - base, LANES)
+        width, step = width_for(live), 0
+        while step < horizon and control[FINITE] != 0:
+            compute(table, w, state, rules, base, index, live, width, x[g], first[g], second[g], t, threads)
+            if t < live:
+                found = True
+                for o in range(record.outputs.shape[1]):
+                    found = found and is_finite(scores[o * width + t])
+                b = base + t
+                row = b * horizon + step
+                if found:
+                    found = step_env(
+                        state, rules, MASKED, b, step, scores, width, t, RULE, epsilon, (allowed[b], actions[b]), envs,
+                        chosen, record, ended, row,
+                    ) > -1  # fmt: skip
+                if not found:
+                    control[FINITE] = 0
+            step += 1
+            barrier()
+        if t == 0:
+            finite[group] = control[FINITE]
+        barrier()

@@ -1,0 +1,103 @@
+"""What is launched: a kernel for one game and one action rule, its arguments as words, and the devices that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from evo.cuda import kernels
+from evo.cuda.retarget import Retargeter
+from evo.games import contract
+from evo.games.contract import CompiledGame
+from evo.rollouts import action_rules
+
+GENERIC: dict[Any, str] = {  # functions that mean those of a game, by whose name
+    contract._begin: "begin", contract._step: "step", contract._mask: "mask", contract._metrics: "metrics",
+    contract.save: "save", kernels.cell: "cell", kernels.draw: "draw",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel in plain Python, to be compiled for a game and an action rule."""
+
+    kernel: Callable[..., None]
+    game: CompiledGame
+    rule: int | None  # one of RULES
+
+    def of_device(self, compiled: Callable[[Any], Any], twins: Mapping[Any, Any]) -> Callable[..., None]:
+        """Return the kernel with device functions, which `compiled` makes; `twins` replace functions."""
+        game, known = self.game, contract.functions_of(self.game.make_state(1))
+        constants = {"SHAPE": game.shape, "MASKED": game.masked or None, "RULE": self.rule}
+        made = Retargeter(compiled, twins, constants)
+        for generic, name in GENERIC.items():
+            made.replace(generic, known[name])
+        kind = types.float64 if game.continuous else types.none
+        made.replace(action_rules.decide, action_rules._decide(*[None] * 8, kind))
+        made.replace(action_rules.write_action, action_rules._write_action(None, None, None, kind))
+        kernel: Callable[..., None] = made.kernel(self.kernel)
+        return kernel
+
+
+def signature_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the types of a kernel's arguments; arrays of files that cannot be written to count as others."""
+    kinds = map(numba.typeof, arguments)
+    return tuple(kind.copy(readonly=False) if isinstance(kind, types.Array) else kind for kind in kinds)
+
+
+def arrays_in(arguments: Sequence[Any]) -> Iterator[NDArray[Any]]:
+    """Yield all arrays, also those of tuples."""
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from arrays_in(argument)
+        elif isinstance(argument, np.ndarray):
+            yield argument
+
+
+def words_of(argument: Any, address: Callable[[Any], int]) -> Iterator[int | float]:
+    """Yield the parameters of a kernel that Numba makes of an argument: 64-bit whole numbers, or float64.
+
+    `address` returns where the device has an array or a record.
+    """
+    if isinstance(argument, np.ndarray):
+        yield from (0, 0, argument.size, argument.itemsize, address(argument), *argument.shape, *argument.strides)
+    elif isinstance(argument, np.void):  # a record is passed by its address
+        yield address(argument)
+    elif isinstance(argument, tuple):
+        for part in argument:
+            yield from words_of(part, address)
+    else:
+        yield argument if isinstance(argument, float) else int(argument)
+
+
+class Device(Protocol):
+    """Runs kernels: a GPU, or what stands for one in tests."""
+
+    name: str
+    golden: tuple[int, int]  # candidates and episodes that are compared with the CPU at start
+
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+        """Return a kernel, compiled for such arguments; ConfigurationError where it cannot be, or not exactly."""
+
+    def blocks(self, program: Any, threads: int) -> int:
+        """Return how many blocks of a program the device runs at once."""
+
+    def keep(self, array: NDArray[Any]) -> None:
+        """Copy an array to the device until it is dropped; launches neither copy it again nor return it."""
+
+    def drop(self, array: NDArray[Any]) -> None:
+        """Free the memory of an array that was kept."""
+
+    def run(
+        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+    ) -> None:
+        """Run a program on its arguments, and copy `results`, some of them, back.
+
+        DeviceMemoryError where the device's memory does not suffice, DeviceLostError where it has failed.
+        """

@@ -1,0 +1,332 @@
+"""Device code of networks: a candidate's weights, and layers whose lanes and outputs a block's threads share.
+
+Where the CPU's kernel has vectors over lanes, a warp has threads over lanes. Every output is one sum by one thread, in
+the order bias, rows, columns, channels, with separate multiplication and addition: "muladd-1".
+
+The flat vector of a candidate has, for each input of a layer, the weights of all filters. So a row of padded weights
+needs no packing: a thread loads four or eight neighbouring filters at once, the same for all lanes of a warp.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.cuda.plain import barrier, is_finite, load1, load4, square_root, store1
+from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
+from evo.kernels.layout import (
+    ACTIVATIONS,
+    AVERAGE_POOL,
+    IDENTITY,
+    KINDS,
+    ONE_HOT,
+    RELU,
+    TANH,
+    TREE,
+    WEIGHTED,
+    input_of,
+)
+from evo.kernels.weightless import tanh
+from evo.networks.candidates import CROSSOVER, NOISE, _normal
+from evo.networks.network import Network
+from evo.randomness.philox_compiled import philox
+
+NO_CROSSOVER, UNIFORM, BY_LAYERS = range(3)
+# Columns of the table. FIRST, BIAS, NORM: where padded weights begin; -1: no layer norm. PADDED: filters of a row.
+# FUSED: a ReLU is done with the sums. TILE: filters that a thread sums together. SOURCE and the following: where the
+# kernel, the biases (of a tree, its nodes), gamma and beta begin in the flat vector, and where the layer ends.
+HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
+KIND, ACTIVATION, FUSED, FIRST, BIAS, PADDED, NORM, TILE = range(10, 18)
+SOURCE, SOURCE_BIAS, SOURCE_NORM, SOURCE_END, NODES = range(18, 23)
+SIDES = (
+    "height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width",
+)  # fmt: skip
+F0, F1 = np.float32(0), np.float32(1)
+ZERO, ONE = np.uint64(0), np.uint64(1)
+OF_NOISE, OF_CROSSOVER = np.uint64(NOISE), np.uint64(CROSSOVER)
+
+
+def table_of(network: Network, parts: int) -> tuple[NDArray[np.int32], int]:
+    """Return the table [layers, 23], and the number of padded weights of a candidate.
+
+    `parts` is how many groups of lanes a block has: layers with few outputs are cut into smaller tiles, so that all
+    groups have something to do. A filter is always summed by one thread in one order: tiles change no bit.
+    """
+    rows, at = [], 0
+    for layer in network.layers:
+        pixels = layer.out_height * layer.out_width
+        tile = next((tile for tile in (8, 4) if pixels * -(-layer.filters // tile) >= parts), 1)
+        padded = -(-layer.filters // tile) * tile if layer.weighted else 0
+        fan_in = layer.fan_in if layer.weighted else 0
+        bias = at + fan_in * padded
+        norm = bias + max(padded, 2 * layer.nodes)
+        fused = layer.weighted and not layer.norm and layer.activation == "relu"
+        kind = KINDS.index("weighted" if layer.weighted else layer.kind)
+        left = ACTIVATIONS.index("" if fused else layer.activation)
+        source_bias = layer.offset + layer.kernel_size
+        source = (layer.offset, source_bias, layer.offset + layer.size - layer.norm_size, layer.offset + layer.size)
+        sides = (getattr(layer, name) for name in SIDES)
+        placed = (at, bias, padded, norm if layer.norm else -1, tile)
+        rows.append((*sides, kind, left, fused, *placed, *source, layer.nodes))
+        at = -(-(norm + layer.norm_size) // 4) * 4  # rows are loaded by fours
+    return np.array(rows, np.int32), max(at, 4)
+
+
+def from_mate(i, layer, key, crossover):
+    """Return whether weight i comes from the mate, 1 or 0."""
+    if crossover == BY_LAYERS:
+        w0, w1, w2, w3 = philox(key, np.uint64(layer), ZERO, OF_CROSSOVER, ZERO)
+        return w0 & ONE
+    w0, w1, w2, w3 = philox(key, np.uint64(i // 128), ZERO, OF_CROSSOVER, ZERO)
+    word = i % 128 // 32
+    bits = w0 if word == 0 else (w1 if word == 1 else (w2 if word == 2 else w3))
+    return (bits >> np.uint64(i % 32)) & ONE
+
+
+def child(i, z, row, mate, key, sigma, scale_row, crossover, parents, layer):
+    """Return weight i of a candidate with a parent, by noise recipe 1 or 2, where its noise is z."""
+    parent = parents[row, i]
+    if mate >= 0 and crossover != NO_CROSSOVER and from_mate(i, layer, key, crossover) != ZERO:
+        parent = parents[mate, i]
+    if sigma == F0:
+        return parent
+    if scale_row >= 0:
+        return parent + sigma * (parents[scale_row, i] * z)
+    return parent + sigma * z
+
+
+def rebuild(table, scale, parents, row, mate, key, sigma, scale_row, crossover, weights, t, threads):
+    """Write the padded weights of a candidate; return whether those of this thread are finite.
+
+    `scale` [P] multiplies noise in fresh weights, `weights` are flat; the rest is as in a `WeightSource`.
+    """
+    size, finite = parents.shape[1], True
+    for block in range(t, (size + 3) // 4, threads):
+        z0, z1, z2, z3 = philox(key, np.uint64(block), ZERO, OF_NOISE, ZERO)
+        layer = 0
+        for k in range(4):
+            i = 4 * block + k
+            if i >= size:
+                break
+            z = _normal(z0 if k == 0 else (z1 if k == 1 else (z2 if k == 2 else z3)))
+            while i >= table[layer, SOURCE_END]:
+                layer += 1
+            bias, norm, filters = table[layer, SOURCE_BIAS], table[layer, SOURCE_NORM], table[layer, FILTERS]
+            if row >= 0:
+                w = child(i, z, row, mate, key, sigma, scale_row, crossover, parents, layer)
+            else:
+                w = F1 if norm <= i < norm + filters else z * scale[i]
+            finite = finite and is_finite(w)
+            if i < bias:
+                at = i - table[layer, SOURCE]
+                place = table[layer, FIRST] + at // filters * table[layer, PADDED] + at % filters
+            elif i < norm:
+                place = table[layer, BIAS] + i - bias
+                if i - bias < table[layer, NODES]:
+                    w = np.float32(input_of(w, table[layer, CHANNELS]))
+                else:
+                    w = w + F0  # -0 becomes 0, as on CPUs
+            else:
+                place = table[layer, NORM] + i - norm
+            weights[place] = w
+    return finite
+
+
+def rectified(value, relu):
+    """Return a value, or 0 for a negative one if `relu`."""
+    return F0 if relu and value < F0 else value
+
+
+def tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
+    """Sum 8 filters of an output pixel: `rows` of `count` inputs from x[x_at], with weights from w[w_at]."""
+    s0, s1, s2, s3 = load4(w, bias)
+    s4, s5, s6, s7 = load4(w, bias + 4)
+    for r in range(rows):
+        xa, wa = x_at + r * x_row, w_at + r * w_row
+        for _ in range(count):
+            v = load1(x, xa)
+            a0, a1, a2, a3 = load4(w, wa)
+            a4, a5, a6, a7 = load4(w, wa + 4)
+            s0 += a0 * v
+            s1 += a1 * v
+            s2 += a2 * v
+            s3 += a3 * v
+            s4 += a4 * v
+            s5 += a5 * v
+            s6 += a6 * v
+            s7 += a7 * v
+            xa += width
+            wa += padded
+    store4(out, out_at, width, store, s0, s1, s2, s3, relu)
+    store4(out, out_at + 4 * width, width, store - 4, s4, s5, s6, s7, relu)
+
+
+def tile4(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
+    """Sum 4 filters of an output pixel: `rows` of `count` inputs from x[x_at], with weights from w[w_at]."""
+    s0, s1, s2, s3 = load4(w, bias)
+    for r in range(rows):
+        xa, wa = x_at + r * x_row, w_at + r * w_row
+        for _ in range(count):
+            v = load1(x, xa)
+            a0, a1, a2, a3 = load4(w, wa)
+            s0 += a0 * v
+            s1 += a1 * v
+            s2 += a2 * v
+            s3 += a3 * v
+            xa += width
+            wa += padded
+    store4(out, out_at, width, store, s0, s1, s2, s3, relu)
+
+
+def tile1(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, relu):
+    """Sum one filter of an output pixel, as `tile8` does."""
+    s = load1(w, bias)
+    for r in range(rows):
+        xa, wa = x_at + r * x_row, w_at + r * w_row
+        for _ in range(count):
+            s += load1(w, wa) * load1(x, xa)
+            xa += width
+            wa += padded
+    store1(out, out_at, rectified(s, relu))
+
+
+def store4(out, at, width, count, s0, s1, s2, s3, relu):
+    """Store the first `count` of four sums."""
+    for f in range(4):
+        if f < count:
+            s = s0 if f == 0 else (s1 if f == 1 else (s2 if f == 2 else s3))
+            store1(out, at + f * width, rectified(s, relu))
+
+
+def sums(row, w, x, out, width, t, threads):
+    """Write the outputs [pixels, filters, width] of a layer that this thread has to sum."""
+    height, wide, channels, filters = row[HEIGHT], row[WIDTH], row[CHANNELS], row[FILTERS]
+    kernel, stride, tile, padded = row[KERNEL], row[STRIDE], row[TILE], row[PADDED]
+    relu = row[FUSED] != 0
+    lane, part, parts = t % width, t // width, threads // width
+    out_width = row[OUT_WIDTH]
+    pixels = row[OUT_HEIGHT] * out_width
+    items = pixels * (padded // tile)  # all pixels of a group of filters: its weights stay in the L1 cache
+    for item in range(part, items, parts):
+        pixel, f0 = item % pixels, item // pixels * tile
+        i, j = pixel // out_width, pixel % out_width
+        top, left = i * stride - row[PAD], j * stride - row[PAD_LEFT]
+        r0, r1 = max(0, -top), min(kernel, height - top)
+        c0, c1 = max(0, -left), min(kernel, wide - left)
+        w_at = row[FIRST] + (r0 * kernel + c0) * channels * padded + f0
+        x_at = ((top + r0) * wide + left + c0) * channels * width + lane
+        at, bias, store = (pixel * filters + f0) * width + lane, row[BIAS] + f0, min(tile, filters - f0)
+        w_row, x_row, count = kernel * channels * padded, wide * channels * width, (c1 - c0) * channels
+        if tile == 8:
+            tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, store, relu)
+        elif tile == 4:
+            tile4(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, store, relu)
+        else:
+            tile1(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, relu)
+
+
+def transform(row, w, x, out, width, t, threads):
+    """Write the outputs of a layer that takes no sums, as `evo.kernels.weightless`."""
+    filters, channels, kind = row[FILTERS], row[CHANNELS], row[KIND]
+    if kind == TREE:
+        for k in range(t, filters * width, threads):
+            store1(out, k, F0)
+        barrier()
+        if t < width:
+            node, value = 0, F1
+            while node < filters - 1:
+                seen = x[np.int64(w[row[BIAS] + node]) * width + t]
+                value = seen if seen != seen else value
+                node = 2 * node + (2 if seen >= w[row[BIAS] + filters - 1 + node] else 1)
+            out[(node - filters + 1) * width + t] = value
+        return
+    for k in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * filters * width, threads):
+        lane, at = k % width, k // width
+        pixel, f = at // filters, at % filters
+        if kind == ONE_HOT:
+            codes = filters // channels
+            seen = load1(x, (pixel * channels + f // codes) * width + lane)
+            value = F1 if seen == np.float32(f % codes) else (seen if seen != seen else F0)  # a NaN stays one
+        elif kind != IDENTITY:
+            value = pooled(row, x, pixel, f, lane, width)
+        else:
+            value = load1(x, k)
+        store1(out, k, value)
+
+
+def pooled(row, x, pixel, channel, lane, width):
+    """Return the largest value, or the mean, of a window's cells inside of the input."""
+    top = pixel // row[OUT_WIDTH] * row[STRIDE] - row[PAD]
+    left = pixel % row[OUT_WIDTH] * row[STRIDE] - row[PAD_LEFT]
+    first_row, end_row = max(top, 0), min(top + row[KERNEL], row[HEIGHT])
+    first_column, end_column = max(left, 0), min(left + row[KERNEL], row[WIDTH])
+    average, value = row[KIND] == AVERAGE_POOL, F0
+    for i in range(first_row, end_row):
+        for j in range(first_column, end_column):
+            seen = load1(x, ((i * row[WIDTH] + j) * row[CHANNELS] + channel) * width + lane)
+            if i == first_row and j == first_column:
+                value = seen
+            elif average:
+                value = value + seen
+            else:
+                value = seen if seen > value or seen != seen else value
+    return value / np.float32((end_row - first_row) * (end_column - first_column)) if average else value
+
+
+def part_sum(out, at, k, filters, width, mean, squared):
+    """Return the sum over every eighth filter, from k on, of values or of squared distances from the mean."""
+    total = F0
+    for f in range(k, filters, PARTS):
+        value = load1(out, at + f * width)
+        distance = value - mean
+        total = total + (distance * distance if squared else value)
+    return total
+
+
+def two_parts(out, at, k, filters, width, mean, squared):
+    """Return the sum over every fourth filter, from k on, as two parts."""
+    first = part_sum(out, at, k, filters, width, mean, squared)
+    return first + part_sum(out, at, k + PARTS // 2, filters, width, mean, squared)
+
+
+def mean_of(out, at, filters, width, mean, squared):
+    """Return the mean over filters of values, or of squared distances; sums are reduced as a tree."""
+    even = two_parts(out, at, 0, filters, width, mean, squared) + two_parts(out, at, 2, filters, width, mean, squared)
+    odd = two_parts(out, at, 1, filters, width, mean, squared) + two_parts(out, at, 3, filters, width, mean, squared)
+    return (even + odd) / np.float32(filters)
+
+
+def normalise(row, w, out, width, t, threads):
+    """Normalise the outputs of a layer over the filters of each pixel and lane, as `evo.kernels.layer_norm`."""
+    filters, gamma, relu = row[FILTERS], row[NORM], row[ACTIVATION] == RELU
+    for item in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * width, threads):
+        at = item // width * filters * width + item % width
+        mean = mean_of(out, at, filters, width, F0, False)
+        inverse = F1 / square_root(mean_of(out, at, filters, width, mean, True) + VARIANCE_EPSILON)
+        for f in range(filters):
+            value = (load1(out, at + f * width) - mean) * inverse * w[gamma + f] + w[gamma + filters + f]
+            store1(out, at + f * width, rectified(value, relu))
+
+
+def forward(table, w, x, first, second, width, t, threads):
+    """Compute the network for observations `x`; all threads of a block call it together.
+
+    The outputs [O, width] are in `first` where the number of layers is odd, else in `second`.
+    """
+    for i in range(table.shape[0]):
+        row = table[i]
+        source = x if i == 0 else (first if i % 2 == 1 else second)
+        target = first if i % 2 == 0 else second
+        if row[KIND] == WEIGHTED:
+            sums(row, w, source, target, width, t, threads)
+        else:
+            transform(row, w, source, target, width, t, threads)
+        barrier()
+        if row[NORM] >= 0:
+            normalise(row, w, target, width, t, threads)
+            barrier()
+        if row[ACTIVATION] == TANH or (row[ACTIVATION] == RELU and row[NORM] < 0):
+            for k in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * row[FILTERS] * width, threads):
+                value = load1(target, k)
+                store1(target, k, tanh(value) if row[ACTIVATION] == TANH else rectified(value, True))
+            barrier()

@@ -1,0 +1,53 @@
+"""Numba's CUDA simulator as a device, for tests: every thread is one of Python's, every value one of NumPy's.
+
+NUMBA_ENABLE_CUDASIM=1 must be in the environment when Numba is imported. Arithmetic of float32 scalars of arrays is
+IEEE 754, so all bits are those of the CPU's kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from evo.cuda import plain
+from evo.cuda.launch import Device, Source
+
+
+class Simulator(Device):
+    """Runs kernels in the simulator."""
+
+    name, golden = "CUDA simulator", (2, 2)
+
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+        """Return a kernel of the simulator."""
+        return cuda.jit(source.of_device(lambda function: function, plain.TWINS))
+
+    def blocks(self, program: Any, threads: int) -> int:
+        """Return two, so that a block plays several candidates."""
+        return 2
+
+    def keep(self, array: NDArray[Any]) -> None:
+        """Do nothing: all memory is the CPU's."""
+
+    def drop(self, array: NDArray[Any]) -> None:
+        """Do nothing."""
+
+    def run(
+        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+    ) -> None:
+        """Run a kernel in place."""
+        plain_ones = [_attributes(argument) if isinstance(argument, np.void) else argument for argument in arguments]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # words of Philox overflow on purpose
+            program[blocks, threads](*plain_ones)
+
+
+def _attributes(record: np.void) -> SimpleNamespace:
+    """Return the fields of a record as attributes, as compiled code has them."""
+    return SimpleNamespace(**{name: record[name] for name in record.dtype.names or ()})

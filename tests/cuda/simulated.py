@@ -1,0 +1,23 @@
+"""A few tiny cases in Numba's CUDA simulator: a program, since the simulator is chosen when Numba is imported.
+
+NUMBA_ENABLE_CUDASIM=1 python -m tests.cuda.simulated
+"""
+
+from __future__ import annotations
+
+from evo.cuda.simulator import Simulator
+from tests.cuda.comparing import Case, compare
+
+POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu", "tree 2", "norm", "tanh"]
+CASES = (
+    Case("cartpole", {"max_steps": 7}, {"kind": "mlp", "dense": [9], "norm": "layer", "activation": "tanh"}, "softmax"),
+    Case("catch", {}, {"conv": [[3, 3, 3]], "dense": [4]}, "epsilon_greedy", "layers", 3),
+    Case("pendulum", {"max_steps": 6}, {"kind": "mlp", "dense": [4]}, "gaussian", extra=1),
+    Case("snake", {"size": 4, "starvation": 9, "mask": "fatal"}, {"conv": [[2, 3, 3]], "dense": []}),
+    Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "actions": "absolute"}, {"layers": POOLED}),
+)
+
+if __name__ == "__main__":
+    for case in CASES:
+        frames = compare(Case(**{**vars(case), "threads": 32}), Simulator(), 6, 3, 2, 4)
+        print(case, frames, "frames", flush=True)

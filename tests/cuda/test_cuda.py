@@ -1,0 +1,117 @@
+"""Kernels of GPUs give the bits of the CPU's kernel: in Numba's simulator, and as PTX that a CPU runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evo.cuda.layers import BIAS, FIRST, NORM, table_of
+from evo.networks.network import Network, Options
+from tests.cuda.comparing import Case, compare
+from tests.cuda.simulated import CASES
+
+ROOT = Path(__file__).parents[2]
+needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
+MINATAR = {"conv": [[16, 3, 1]], "dense": [32]}
+PLANES = {"observation": "planes", "actions": "absolute", "starvation": 100}
+LAYERS = [
+    "one_hot",
+    "conv 6 3 1",
+    "max_pool 3 2",
+    "norm",
+    "relu",
+    "average_pool 2 1",
+    "tanh",
+    "tree 4",
+    "dense 9",
+    "norm",
+]
+ALL = (
+    *(Case("cartpole", {}, {"kind": "mlp", "dense": [16]}, rule) for rule in ("greedy", "softmax", "epsilon_greedy")),
+    Case("cartpole", {}, {"kind": "mlp", "dense": [33, 9], "norm": "layer", "activation": "tanh"}, crossover="layers"),
+    Case("catch", {}, {"conv": [[5, 3, 1]], "dense": [16]}, scale=3),
+    Case("swingup", {"max_steps": 60}, {"kind": "mlp", "dense": [24]}, "gaussian", extra=2),
+    Case("pendulum", {"max_steps": 60}, {"kind": "mlp", "dense": [24], "norm": "layer"}),
+    Case("acrobot", {"max_steps": 100}, {"kind": "mlp", "dense": [16]}),
+    Case("game_2048", {}, {"kind": "mlp", "dense": [16]}, "softmax"),
+    Case("breakout", {"max_steps": 200}, MINATAR),
+    Case("asterix", {"max_steps": 200}, MINATAR, "softmax"),
+    Case("freeway", {"max_steps": 100}, {"conv": [[8, 3, 1]], "dense": [16]}),
+    Case("space_invaders", {"max_steps": 200}, {"conv": [[8, 3, 1]], "dense": [16]}),
+    Case("snake", {"starvation": 100}, {"conv": [[8, 3, 3]]}, threads=128),
+    Case("snake", PLANES, {"conv": [[8, 3, 1], [16, 3, 2]], "dense": [64]}, "softmax", threads=128),
+    Case(
+        "snake", {"size": 6, "observation": "ego", "mask": "fatal"}, {"conv": [[12, 3, 1]], "norm": "layer"}, "softmax"
+    ),
+    Case(
+        "snake", {"size": 12, "observation": "local", "window": 9, "mask": "fatal", "start_length": 3, "starvation": 60}
+    ),
+    Case("snake", {"size": 8, "observation": "features", "mask": "reverse"}, {"kind": "linear"}, "epsilon_greedy"),
+    Case("snake", {"observation": "frame", "actions": "absolute", "tail": "fatal"}, {"layers": LAYERS}, extra=1),
+)
+
+
+def test_a_few_cases_in_the_simulator() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cuda.simulated"],
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == len(CASES)
+
+
+@needs_cuda
+@pytest.mark.long
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_ptx_that_a_cpu_runs_in_both_orders_of_threads(case: Case) -> None:
+    from tests.cuda.ptx_on_cpu import PtxOnCpu
+
+    assert compare(case, PtxOnCpu(reverse=ALL.index(case) % 2 == 1), steps=30) > 500
+
+
+@needs_cuda
+@pytest.mark.long
+def test_the_network_of_1_2_million_weights() -> None:
+    from tests.cuda.ptx_on_cpu import PtxOnCpu
+
+    case = Case("snake", {**PLANES, "observation": "frame", "tail": "fatal"}, {"preset": "seed"}, threads=256)
+    compare(case, PtxOnCpu(), candidates=2, episodes=34, envs=0)
+
+
+@needs_cuda
+def test_what_could_change_a_bit_is_found_in_ptx() -> None:
+    from evo.cuda.compiling import forbidden_in
+
+    exact = (
+        "\tmul.rn.f32 \t%f3, %f1, %f2;",
+        "\tsqrt.rn.f32 %f1, %f2;",
+        "\tmad.lo.s32 %r1, %r2, %r3, %r4;",
+        "// fma.rn",
+    )
+    for line in exact:
+        assert forbidden_in(line) == []
+    inexact = (
+        "\tfma.rn.f32 %f4, %f1, %f2, %f3;", "\tadd.rn.ftz.f32 %f3, %f1, %f2;", "\tdiv.full.f32 %f3, %f1, %f2;",
+        "\tsqrt.approx.f32 %f1, %f2;", "\tex2.approx.ftz.f32 %f1, %f2;", "\tcall.uni (retval0), sinf, (param0);",
+    )  # fmt: skip
+    for line in inexact:
+        assert len(forbidden_in(line)) == 1, line
+
+
+def test_padded_weights_of_layers_do_not_overlap() -> None:
+    network = Network.build(
+        Options(layers=["one_hot 4", "conv 5 3 1", "norm", "tree 3", "dense 9", "norm"]), (6, 6, 1), 3
+    )
+    table, size = table_of(network, 4)
+    ends = [*table[1:, FIRST].tolist(), size]
+    for row, layer, end in zip(table, network.layers, ends, strict=True):
+        places = [row[FIRST], row[BIAS], *([row[NORM]] if layer.norm else []), end]
+        assert places == sorted(places)
+        assert end - row[FIRST] >= layer.size
+        assert np.all(row[FIRST] % 4 == 0)
