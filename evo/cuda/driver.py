@@ -19,7 +19,7 @@ ERROR_LOG, ERROR_LOG_SIZE = 5, 6  # of the options of compiling
 LINE = 256  # bytes at whose multiples arrays begin
 
 
-class Driver(Device):
+class CudaDriver(Device):
     """The first GPU that this process sees; DeviceError where there is none."""
 
     golden = (64, 32)

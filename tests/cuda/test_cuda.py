@@ -60,7 +60,7 @@ ALL = (
 def test_a_few_cases_in_the_simulator() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.cuda.simulated"],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == len(CASES)
