@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,13 @@ class ActionValueLoss(ABC):
         return 0.5 * tf.square(inside) + self.huber_delta * (size - inside)
 
 
+class Pieces(NamedTuple):
+    """How a network with memory learns: from pieces of consecutive steps, through which gradients flow."""
+
+    steps: int  # a power of two
+    burn_in: int = 0  # first steps of a piece, which only carry the state
+
+
 class Learner(ABC):
     """A network's weights, Adam's moments and the number of updates.
 
@@ -126,13 +133,17 @@ class Learner(ABC):
     def load(self, data: Mapping[str, Any]) -> None:
         """Load the arrays that batches are gathered from, each [M, ...]; "observations" are what `inputs` returns.
 
-        Names, types and shapes are the same every time, except M.
+        Of a network with memory there are "memories" [M, S], its states before each step, and "begins" [M] bool,
+        whether a step is the first of an episode or a segment. Names, types and shapes are the same every time, except
+        M.
         """
 
     @abstractmethod
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B]; return the values of each.
 
+        Rows of a network with memory are whole pieces, of which missing steps at the end are -1; only examples that
+        are there, and are behind the burn-in, count and have values.
         Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
         Raises ResourceError where the loss or a gradient is not finite.
         """

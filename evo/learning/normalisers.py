@@ -56,13 +56,13 @@ class ObservationNormaliser:
     """
 
     def __init__(self, network: Network) -> None:
-        """Prepare for a network; ConfigurationError where its first layer is another than dense.
+        """Prepare for a network; ConfigurationError where its first layer is neither dense nor recurrent.
 
         The padding of a convolution is 0, and codes and pools are of values as they are.
         """
-        if network.layers[0].kind != "dense":
+        if network.layers[0].kind != "dense" and not network.layers[0].gates:
             raise ConfigurationError(
-                'normalise_observations: needs a first layer that is dense, as in policy.kind = "mlp"'
+                'normalise_observations: needs a first layer that is dense or recurrent, as in policy.kind = "mlp"'
             )
         self.network, self.moments = network, Moments(int(np.prod(network.shape)))
 
@@ -75,7 +75,7 @@ class ObservationNormaliser:
     def fold(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights [P] that map observations as `weights` map normalised ones."""
         folded = weights.copy()
-        kernel, bias = self.network.split(folded)[:2]  # views
+        kernel, bias = self._first(folded)
         scaled = kernel.astype(np.float64) / self.moments.deviation[:, None]
         bias -= product(self.moments.mean, scaled).astype(np.float32)
         kernel[:] = scaled
@@ -84,10 +84,16 @@ class ObservationNormaliser:
     def unfold(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights [P] that map normalised observations as `weights` map raw ones, up to rounding."""
         out = weights.copy()
-        kernel, bias = self.network.split(out)[:2]  # views
+        kernel, bias = self._first(out)
         bias += product(self.moments.mean, kernel.astype(np.float64)).astype(np.float32)
         kernel[:] = kernel * self.moments.deviation[:, None]
         return out
+
+    def _first(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return views of the first layer's kernel and the bias of its sums over the inputs."""
+        arrays = dict(zip(self.network.layers[0].arrays, self.network.split(weights), strict=False))
+        bias = arrays["bias"]
+        return arrays["kernel"], bias if bias.ndim == 1 else bias[0]
 
 
 class RewardNormaliser:

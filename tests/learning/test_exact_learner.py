@@ -24,8 +24,9 @@ from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact import passes
 from evo.learning.exact import plan as plans
-from evo.learning.exact.learner import ExactLearner, step
+from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK, plan
+from evo.learning.exact.weights import step
 from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, PolicyLoss
 from evo.networks.network import Network, Options
 from tests.helpers.calling import ROOT

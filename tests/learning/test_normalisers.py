@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evo.algorithms.pqn import PQNLoss
 from evo.errors import ConfigurationError
 from evo.kernels import lanes
+from evo.learning.exact.learner import ExactLearner
+from evo.learning.learner import Pieces
 from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -59,3 +62,21 @@ def test_sets_of_environments_have_discounted_sums_of_their_own() -> None:
     again.apply(ones, ends, 1)
     assert again.sums_by_name()["reward_sums1"].tolist() == [1.5, 1.5]
     assert again.sums_by_name()["reward_sums"].tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_an_observation_normaliser_is_folded_into_a_recurrent_first_layer(kind: str) -> None:
+    network = Network.build(Policy(layers=[f"{kind} 5"]), (4,), 2)
+    draw, steps = np.random.default_rng(3), np.arange(8, dtype=np.int32)
+    seen = (draw.normal(size=(8, 4)) * [1, 10, 0.1, 1] + [0, 5, -3, 2]).astype(np.float32)
+    normaliser, weights = ObservationNormaliser(network), draw.normal(size=network.size).astype(np.float32)
+    normaliser.moments.add(seen)
+    learner = ExactLearner(network, 1, PQNLoss(2, False, 0.0), pieces=Pieces(8))
+    found = []
+    for observations, own in ((normaliser.apply(seen), weights), (seen, normaliser.fold(weights))):
+        learner.begin(own)
+        data = {"memories": np.zeros((8, network.memory), np.float32), "begins": steps == 0}
+        learner.load({"observations": observations, "actions": steps % 2, "targets": seen[:, 0], **data})
+        found.append(learner.outputs(observations, steps))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(normaliser.unfold(normaliser.fold(weights)), weights, rtol=1e-3, atol=1e-3)

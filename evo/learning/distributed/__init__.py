@@ -5,25 +5,36 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from evo.errors import notice
+from evo.errors import ConfigurationError, notice
 from evo.setup import CLUSTERS
 from evo.workers import devices, hardware
 from evo.workers.hardware import VISIBLE
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
+    from evo.learning.learner import ActionValueLoss, Learner, Pieces, PolicyLoss
     from evo.networks.network import Network
     from evo.setup import LearnerOptions
 
 
 def make_learner(
-    network: Network, options: LearnerOptions, loss: PolicyLoss | ActionValueLoss, max_gradient_norm: float = 0.0
+    network: Network,
+    options: LearnerOptions,
+    loss: PolicyLoss | ActionValueLoss,
+    max_gradient_norm: float = 0.0,
+    pieces: Pieces | None = None,
 ) -> Learner:
-    """Return the learner that [learner] describes; DeviceError where a device is missing."""
+    """Return the learner that [learner] describes; DeviceError where a device is missing.
+
+    ConfigurationError where a network with memory would learn with TensorFlow.
+    """
     if options.is_exact:
         from evo.learning.exact.learner import ExactLearner
 
-        return ExactLearner(network, options.thread_count, loss, max_gradient_norm)
+        return ExactLearner(network, options.thread_count, loss, max_gradient_norm, pieces)
+    if network.memory:
+        raise ConfigurationError(
+            'learner.arithmetic: TensorFlow learns no networks with memory; use "exact", without options of TensorFlow'
+        )
     if options.strategy in CLUSTERS:
         from evo.learning.distributed.cluster import ClusterLearner
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU, WEIGHTED
+from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU
 from evo.learning.exact.runs import (
     WIDTH,
     add,
@@ -200,8 +200,7 @@ def pool_back(layer, x, count):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
     """Normalise each pixel's outputs over the filters, as `evo.kernels.layer_norm`; keep what gradients need."""
-    filters = layer.filters
-    gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
+    filters, gamma = layer.filters, layer.norm_offset
     for r in range(count * layer.pixels):
         at, normal = layer.output + r * layer.row, layer.normal + r * layer.row
         mean = sum_of_products(x, at, ALONE, filters) / np.float32(filters)
@@ -223,8 +222,7 @@ def normalise_back(layer, weights, x, count, sums):  # type: ignore[no-untyped-d
 
     With n the normalised values and g the gradients times gamma: inverse * (g - mean(g) - n * mean(g * n)).
     """
-    filters = layer.filters
-    gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
+    filters, gamma = layer.filters, layer.norm_offset
     for r in range(count * layer.pixels):
         at, normal = layer.d_output + r * layer.row, layer.normal + r * layer.row
         for f in range(0, filters, WIDTH):

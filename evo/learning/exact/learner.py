@@ -6,52 +6,53 @@ The arithmetic is float32; multiplications and additions are rounded apart, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.compiled.functions import integer_power
 from evo.learning.exact import losses
-from evo.learning.exact.passes import forward, gradients_of, pack_weights, unpack
-from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
-from evo.learning.exact.runs import WIDTH, rounded
+from evo.learning.exact.passes import forward, gradients_of, unpack
+from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
+from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
-from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values
+from evo.learning.exact.weights import Weights, follow, norm_of, step
+from evo.learning.learner import BETAS, ActionValueLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
-
-kernel_cache.use(__name__)
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 MASKS = {"action_masks", "next_action_masks"}
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
 NUMBERS = (*OF_A_POLICY, "targets", "n_step_rewards", "discounts", "importance_weights")  # of an example
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
-PARTS = 16  # partial sums of the norm's squares
-FIRST, SECOND = np.float32(1.0 - BETAS[0]), np.float32(1.0 - BETAS[1])
-SMALL = np.float32(EPSILON)
-TINY = np.float32(1e-30)  # smaller moments are 0: those of weights without a gradient would fade to subnormal numbers
-ZERO = np.float32(0)
 
 
 class ExactLearner(Learner):
     """A network's weights, Adam's moments and the number of updates."""
 
     def __init__(
-        self, network: Network, threads: int, loss: PolicyLoss | ActionValueLoss, max_gradient_norm: float = 0.0
+        self,
+        network: Network,
+        threads: int,
+        loss: PolicyLoss | ActionValueLoss,
+        max_gradient_norm: float = 0.0,
+        pieces: Pieces | None = None,
     ) -> None:
-        """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
+        """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped.
+
+        A network with memory learns by `pieces`.
+        """
         super().__init__(network, loss)
-        self._plan, self._max_norm = plan(network), np.float32(max_gradient_norm)
+        self._plan, self._max_norm = plan(network, pieces), np.float32(max_gradient_norm)
+        self._pieces = pieces if network.memory else None
         self.network_weights = Weights(network, self._plan)
         self._first, self._second = aligned(network.size), aligned(network.size)
-        self._unpacked = aligned(network.size + WIDTH * (max(layer.filters for layer in network.layers) + 1))
+        self._unpacked = aligned(network.size + WIDTH * (int(self._plan.layers["filters"].max()) + 1))
         self._gradient = self._unpacked[: network.size]
         self._loss = loss
         self._target = Weights(network, self._plan) if self.has_target else self.network_weights
@@ -63,6 +64,7 @@ class ExactLearner(Learner):
     def warm_up(self) -> None:
         """Compile, or load from Numba's cache, what updates call, by an update from an example of zeros."""
         actions, gaussian = self._loss.actions, isinstance(self._loss, PolicyLoss) and self._loss.is_gaussian
+        rows = np.zeros(1, np.int32)
         seen = np.zeros((1, prod(self.network.shape)), np.float32)
         self.load(
             {
@@ -70,10 +72,14 @@ class ExactLearner(Learner):
                 "observations": seen,
                 "next_observations": seen,
                 "next_action_masks": np.ones((1, actions), np.bool_),
-                "actions": np.zeros((1, actions), np.float32) if gaussian else np.zeros(1, np.int32),
+                "actions": np.zeros((1, actions), np.float32) if gaussian else rows,
+                "memories": np.zeros((1, self.network.memory), np.float32),
+                "begins": np.ones(1, np.bool_),
             }
         )
-        self.update(np.zeros(1, np.int32), 0.0, {})
+        if self._pieces:
+            rows = np.append(rows, np.full(self._pieces.steps - 1, -1, np.int32))
+        self.update(rows, 0.0, {})
 
     def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
         """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block."""
@@ -99,6 +105,9 @@ class ExactLearner(Learner):
         for name in (MASKS if discrete else {*MASKS, "actions"}) & found.keys():
             if found[name].shape != shape:
                 raise ValueError(f"{name}: of shape {found[name].shape}, not {shape}")
+        memories = len(found["memories"][0]) if "memories" in found else 0
+        if self._pieces and memories != self.network.memory:
+            raise ValueError(f"memories: {memories} numbers, where the network's state has {self.network.memory}")
         self._data, self._observations = found, observations
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
@@ -122,8 +131,9 @@ class ExactLearner(Learner):
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
         rows = self._checked(rows, len(self._observations))
-        loss, names = self._prepared(rows, settings)
-        values = np.empty((len(names), len(rows)), np.float32)
+        counts, rows, carried = (rows, rows, None) if self._pieces is None else self._sequences(rows, self._pieces)
+        loss, names = self._prepared(counts, settings)
+        values = np.empty((len(names), len(counts)), np.float32)
         network = self._plan.layers, self.network_weights.vector, self.network_weights.packed()
 
         blocks = -(-len(rows) // BLOCK)
@@ -133,6 +143,8 @@ class ExactLearner(Learner):
             begin = number * BLOCK
             places = begin, min(begin + BLOCK, len(rows)), self._plan.group
             seen, sums = self._seen(rows[begin:], workspace), self._sums()
+            if carried:
+                workspace = workspace._replace(**carried(begin))
             gradients_of(*network, *seen, places, workspace, loss, values, sums)
             tree.add(number, sums)
 
@@ -141,6 +153,23 @@ class ExactLearner(Learner):
         unpack(self._plan.layers, total, self._unpacked)
         self._spare.append(total)
         return dict(zip(names, values, strict=True))
+
+    def _sequences(self, rows: Rows, pieces: Pieces) -> tuple[Rows, Rows, Callable[[int], dict[str, NDArray[Any]]]]:
+        """Return the rows that count, all rows without those missing, and what a workspace has of a block's states."""
+        there = rows.reshape(-1, pieces.steps) >= 0
+        there[:, : pieces.burn_in] = False
+        counts, rows = rows[there.ravel()], np.maximum(rows, 0)
+        memories, begins = self._data["memories"][rows], self._data["begins"][rows]
+        counted = np.cumsum([0, *there.sum(1)])
+
+        def carried(begin: int) -> dict[str, NDArray[Any]]:
+            return {
+                "memories": memories[begin:],
+                "begins": begins[begin:],
+                "counted": counted[begin // pieces.steps :],
+            }
+
+        return counts, rows, carried
 
     def _seen(self, rows: Rows, workspace: Workspace) -> tuple[NDArray[np.float32], Rows]:
         """Return an array of observations, and the rows in it of a block; `rows` begin with the block's."""
@@ -188,15 +217,20 @@ class ExactLearner(Learner):
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
     ) -> NDArray[np.float32]:
-        """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]"""
+        """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]
+
+        With memory, these are the loaded ones, for their states were loaded with them.
+        """
         weights, rows = weights or self.network_weights, self._checked(rows, len(observations))
+        _, rows, carried = (rows, rows, None) if self._pieces is None else self._sequences(rows, self._pieces)
         layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
-        last = layers[-1]
+        last = layers[self._plan.chain - 1]
         filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
         out = np.empty((len(rows), filters), np.float32)
 
         def part(first: int, workspace: Workspace) -> None:
             count = min(group, len(rows) - first)
+            workspace = workspace._replace(**carried(first)) if carried else workspace
             forward(layers, weights.vector, packed, observations, rows[first:], 0, count, workspace)
             found = workspace.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
@@ -215,12 +249,13 @@ class ExactLearner(Learner):
         if size != prod(self.network.shape):
             raise ValueError(f"observations of {size} numbers, where the network has {self.network.shape}")
 
-    @staticmethod
-    def _checked(rows: Rows, examples: int) -> Rows:
+    def _checked(self, rows: Rows, examples: int) -> Rows:
         """Return rows [B] of examples; ValueError where there are none, or others than there are examples."""
-        rows = np.ascontiguousarray(rows, np.int32)
-        if not len(rows) or not 0 <= rows.min() <= rows.max() < examples:
+        rows, lowest = np.ascontiguousarray(rows, np.int32), 0 if self._pieces is None else -1
+        if not len(rows) or not lowest <= rows.min() <= rows.max() < examples:
             raise ValueError(f"rows: not of the {examples} examples that are there")
+        if self._pieces and len(rows) % self._pieces.steps:
+            raise ValueError(f"rows: {len(rows)}, no whole pieces of {self._pieces.steps} steps")
         return rows
 
     def weights(self) -> NDArray[np.float32]:
@@ -271,69 +306,8 @@ class ExactLearner(Learner):
         self._threads.close()
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def norm_of(gradient):  # type: ignore[no-untyped-def]
-    """Return the Euclidean norm of float32 [P]: 16 sums of every sixteenth square, added in pairs."""
-    parts = np.zeros(PARTS, np.float32)
-    whole = gradient.shape[0] // PARTS * PARTS
-    for start in range(0, whole, PARTS):
-        for k in range(PARTS):
-            parts[k] += gradient[start + k] * gradient[start + k]
-    for k in range(gradient.shape[0] - whole):
-        parts[k] += gradient[whole + k] * gradient[whole + k]
-    half = PARTS // 2
-    while half:
-        for k in range(half):
-            parts[k] += parts[k + half]
-        half //= 2
-    return np.sqrt(parts[0])
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def step(weights, first, second, gradient, scale, rate):  # type: ignore[no-untyped-def]
-    """Update weights and moments [P] by gradient * scale; `rate` is Adam's, corrected for the moments' bias."""
-    for k in range(gradient.shape[0]):
-        value = gradient[k] * scale
-        mean, square = first[k] + (value - first[k]) * FIRST, second[k] + (value * value - second[k]) * SECOND
-        first[k] = mean if abs(mean) > TINY else ZERO
-        second[k] = square if square > TINY else ZERO
-        weights[k] -= first[k] * rate / (np.sqrt(second[k]) + SMALL)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def follow(target, weights, share):  # type: ignore[no-untyped-def]
-    """Move a target network's weights [P] by a share of the difference."""
-    for k in range(target.shape[0]):
-        target[k] += share * (weights[k] - target[k])
-
-
-class Weights:
-    """A flat vector of weights, and its kernels in blocks of columns, which are packed again where it has changed."""
-
-    def __init__(self, network: Network, made: Plan) -> None:
-        self._plan = made
-        widest = max(layer.filters for layer in network.layers)
-        weighted = [layer for layer in network.layers if layer.weighted]
-        self._flat = aligned(network.size + WIDTH * (widest + 1))  # squares are read beyond the end
-        self.vector: NDArray[np.float32] = self._flat[: network.size]
-        self._packed = aligned(made.packed)
-        self._scratch = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
-        self._stale = True
-
-    def changed(self) -> None:
-        """Say that `vector` was written."""
-        self._stale = True
-
-    def packed(self) -> NDArray[np.float32]:
-        """Return the packed kernels of the present weights."""
-        if self._stale:
-            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch)
-            self._stale = False
-        return self._packed
-
-
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:
     """Return an array with the type for which the losses are compiled: a new one would compile them again."""
     if name == "actions":
         return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
-    return np.ascontiguousarray(array, np.bool_ if name in MASKS else np.float32)
+    return np.ascontiguousarray(array, np.bool_ if name in MASKS or name == "begins" else np.float32)

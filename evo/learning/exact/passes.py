@@ -3,7 +3,7 @@
 A pass computes layer by layer. Outputs of hidden layers are those with which the same network plays, bit for bit. What
 a batch's gradient is: the sums of blocks of 128 examples, added in pairs as a tree; of a block, the sum over examples
 in their order, and of one example over its pixels in theirs. So neither the number of threads nor the size of a group
-changes a bit.
+changes a bit. With memory, examples are the steps of whole pieces, piece by piece.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from evo.learning.exact.layers import (
     without_weights,
 )
 from evo.learning.exact.losses import derive
-from evo.learning.exact.plan import BLOCK
+from evo.learning.exact.plan import BLOCK, by_memory
 from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
+from evo.learning.exact.recurrent import backward_in_time, forward_in_time
 from evo.learning.exact.runs import (
     WIDTH,
     add_rows,
@@ -60,10 +61,34 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
         distance = -(-terms // WIDTH) * WIDTH
         pack(weights, layer.offset, terms, filters, filters, packed, layer.packed)
         for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
-            packed[layer.biases + f] = weights[layer.offset + terms * filters + f] + ZERO
+            packed[layer.biases + f] = weights[layer.bias_offset + f] + ZERO if layer.bias_offset >= 0 else ZERO
         if layer.passes_on:
             transpose(weights, layer.offset, terms, filters, filters, buffer, NONE, distance)
             pack(buffer, NONE, filters, terms, distance, packed, layer.turned)
+
+
+def _gates(layer, layers, packed, place, count, workspace):  # type: ignore[no-untyped-def]
+    if layer.gates:
+        forward_in_time(layer, layers[layer.recurrent], packed, place, count, workspace)
+    else:
+        without_weights(layer, workspace.floats, count)
+
+
+def _gates_back(layer, layers, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
+    if layer.gates:
+        recurrent = layers[layer.recurrent]
+        backward_in_time(layer, recurrent, packed, place, count, workspace)
+        _add_gradients(recurrent, place, count, workspace, sums)
+
+
+chain_length = by_memory(lambda layer, layers: layers.shape[0], lambda layer, layers: layer.chain, inline="always")
+_kernel_of = by_memory(
+    lambda layer, number: number, lambda layer, number: layer.recurrent if layer.gates else number, inline="always"
+)
+_unweighted = by_memory(
+    lambda layer, layers, packed, place, count, workspace: without_weights(layer, workspace.floats, count), _gates
+)
+_gates_backward = by_memory(lambda layer, layers, packed, place, count, workspace, sums: None, _gates_back)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -83,13 +108,13 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
             copy(x, to + i * layer.input_row, source, at, run)
             for k in range(run, width):  # `copy` would read behind the example
                 x[to + i * layer.input_row + k] = source[at + k]
-    last = layers.shape[0] - 1
+    last = chain_length(layer, layers) - 1
     for number in range(last + 1):
         layer = layers[number]
         if layer.kind == WEIGHTED:
             _weighted(layer, packed, place, count, workspace)
         else:
-            without_weights(layer, x, count)
+            _unweighted(layer, layers, packed, place, count, workspace)
         if layer.norm:
             normalise(layer, weights, x, count)
         if layer.activation == RELU and number == last:
@@ -130,10 +155,10 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
     What lies behind the last filter of a row there is zero. At `place` 0, where a block begins, the sums are written,
     not added to. Those of kept layers are left to `finish`.
     """
-    x, begins = workspace.floats, place == 0
-    for number in range(layers.shape[0] - 1, -1, -1):
+    x, begins, last = workspace.floats, place == 0, chain_length(layers[0], layers) - 1
+    for number in range(last, -1, -1):
         layer = layers[number]
-        if layer.activation == RELU and number == layers.shape[0] - 1:
+        if layer.activation == RELU and number == last:
             for r in range(count * layer.pixels):
                 at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
                 copy_where_positive(x, at, x, at, x, value, layer.filters)
@@ -149,6 +174,7 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
             normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
             _weighted_back(layer, packed, place, count, workspace, sums)
+        _gates_backward(layer, layers, packed, place, count, workspace, sums)
         if not layer.passes_on:
             break
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
@@ -166,7 +192,27 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
-    x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
+    _add_gradients(layer, place, count, workspace, sums)
+    if not layer.passes_on:
+        return
+    x, dense = workspace.floats, layer.patches == layer.input
+    d_patches, to = (x, layer.d_input) if dense else (workspace.columns, NONE)
+    multiply(
+        (d_patches, to, layer.patch),
+        (workspace.zeros, NONE, NONE),
+        (x, layer.d_output, layer.row),
+        (packed, layer.turned, PACKED),
+        workspace.words,
+        (count * layer.pixels, layer.filters, layer.terms),
+    )
+    if not dense:
+        scatter(layer, x, count, workspace)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _add_gradients(layer, place, count, workspace, sums):  # type: ignore[no-untyped-def]
+    """Add the gradients of kernel and bias to the sums."""
+    x, rows, filters = workspace.floats, count * layer.pixels, layer.filters
     if place == 0:
         fill(sums, layer.bias, filters, workspace.zeros)
     for f in range(0, filters, WIDTH):
@@ -178,20 +224,6 @@ def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignor
         distance += WIDTH if distance % 128 == 0 else 0
         transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, NONE, distance)
         _kernel(layer, (workspace.turned, NONE, distance), place, rows, workspace, sums)
-    if not layer.passes_on:
-        return
-    dense = layer.patches == layer.input
-    d_patches, to = (x, layer.d_input) if dense else (workspace.columns, NONE)
-    multiply(
-        (d_patches, to, layer.patch),
-        (workspace.zeros, NONE, NONE),
-        (x, layer.d_output, layer.row),
-        (packed, layer.turned, PACKED),
-        workspace.words,
-        (rows, filters, terms),
-    )
-    if not dense:
-        scatter(layer, x, count, workspace)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -217,6 +249,27 @@ def finish(layers, count, workspace, sums):  # type: ignore[no-untyped-def]
             _kernel(layer, (workspace.floats, layer.kept, BLOCK_DISTANCE), NONE, count, workspace, sums)
 
 
+def _derive_pieces(layer, workspace, loss, place, first, count, values):  # type: ignore[no-untyped-def]
+    """Compute the losses of the steps that count; of the others the derivatives are zero."""
+    batch, settings = loss
+    x, steps = workspace.floats, layer.steps
+    for e in range(count):
+        fill(x, layer.d_output + e * layer.row, layer.filters, workspace.zeros)
+    for piece in range(count // steps):
+        number = place // steps + piece
+        begin, end = workspace.counted[number], workspace.counted[number + 1]
+        there = x[(piece * steps + layer.burn_in) * layer.row :]
+        derive(layer, there, batch, settings, begin, end - begin, values)  # type: ignore[no-untyped-call]
+
+
+_derive = by_memory(
+    lambda layer, workspace, loss, place, first, count, values: derive(  # type: ignore[no-untyped-call]
+        layer, workspace.floats, loss[0], loss[1], first, count, values
+    ),
+    _derive_pieces,
+)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def gradients_of(layers, weights, packed, observations, rows, places, workspace, loss, values, sums):  # type: ignore[no-untyped-def]
     """Write the sums of a block's gradients, and the values of its examples.
@@ -226,28 +279,28 @@ def gradients_of(layers, weights, packed, observations, rows, places, workspace,
     them.
     """
     begin, end, group = places
-    batch, settings = loss
-    last = layers[layers.shape[0] - 1]
+    last = layers[chain_length(layers[0], layers) - 1]
     for first in range(begin, end, group):
-        count = min(group, end - first)
-        forward(layers, weights, packed, observations, rows, first - begin, count, workspace)
-        derive(last, workspace.floats, batch, settings, first, count, values)  # type: ignore[no-untyped-call]
-        backward(layers, weights, packed, first - begin, count, workspace, sums)
+        count, place = min(group, end - first), first - begin
+        forward(layers, weights, packed, observations, rows, place, count, workspace)
+        _derive(last, workspace, loss, place, first, count, values)
+        backward(layers, weights, packed, place, count, workspace, sums)
     finish(layers, end - begin, workspace, sums)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
     """Write the gradient in the order of the flat weights; behind it is space for 16 columns of filters.  # -> [P]"""
+    for i in range(chain_length(layers[0], layers)):  # in the order of the vector, for more is written than a kernel
+        layer = layers[_kernel_of(layers[i], i)]
+        if layer.kind == WEIGHTED:
+            transpose_packed(sums, layer.sums, layer.filters, layer.terms, gradient, layer.offset)
     for i in range(layers.shape[0]):
         layer = layers[i]
-        terms, filters, at = layer.terms, layer.filters, layer.offset
-        if layer.kind == WEIGHTED:
-            transpose_packed(sums, layer.sums, filters, terms, gradient, at)
-            at += terms * filters
+        filters, at = layer.filters, layer.norm_offset
+        if layer.kind == WEIGHTED and layer.bias_offset >= 0:
             for f in range(filters):
-                gradient[at + f] = sums[layer.bias + f]
-            at += filters
+                gradient[layer.bias_offset + f] = sums[layer.bias + f]
         if layer.norm:
             for f in range(filters):
                 gradient[at + f] = sums[layer.scale + f]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.kernels.layout import ACTIVATIONS, KINDS, SHAPE, WEIGHTED
 from evo.learning.exact.products import CHUNK
 from evo.learning.exact.runs import WIDTH, rounded, spaced
+from evo.learning.learner import Pieces
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
@@ -20,7 +25,7 @@ KEPT = 1 << 16  # weights of a dense kernel, whose sums (256 kB) then leave the 
 KEPT_FLOATS = 1 << 20  # of a block's inputs, up to which these are kept for that
 
 # A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
-#   terms: of an output's sum. offset: of its weights in the flat vector.
+#   terms: of an output's sum. offset, bias_offset, norm_offset: of kernel, bias and gamma in the flat vector.
 #   input, input_size: of an example; input_row: of a row with its padding; inside: where it is not padding any more.
 #   patches, patch: the inputs of each output as rows, and their distance; a dense layer's are its inputs themselves.
 #   output, row: outputs by pixels, and the distance of pixels; d_output, d_input: the gradients of outputs and inputs.
@@ -30,17 +35,38 @@ KEPT_FLOATS = 1 << 20  # of a block's inputs, up to which these are kept for tha
 #   passes_on: whether layers before it have weights.
 #   kept: of a block's transposed gradients of outputs, where the layer's inputs are kept for a whole block too; else 0.
 PLACES = (
-    "kind", "activation", "norm", "pixels", "terms", "offset", "input", "input_size", "input_row", "inside", "patches",
-    "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases", "packed", "turned", "sums", "bias",
-    "scale", "shift", "passes_on", "kept",
+    "kind", "activation", "norm", "pixels", "terms", "offset", "bias_offset", "norm_offset", "input", "input_size",
+    "input_row", "inside", "patches", "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases",
+    "packed", "turned", "sums", "bias", "scale", "shift", "passes_on", "kept",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
+# A layer of a network with memory; by this type Numba compiles other passes, as the kernels do for `ANY_LAYER`. What a
+# recurrent layer sums over its inputs is a dense layer, which it follows; what it sums over its state, one that stands
+# behind the last layer of the chain. The layer itself is the arithmetic of the gates.
+#   steps, burn_in: of a piece. chain: the number of layers that follow each other. recurrent: the layer of the sums
+#   over the state h. state: of its state in a network's. gates: their values, of each example, spaced as their sums.
+#   cells, next_cells: an LSTM's before and behind each step; d_cells: their gradient, of each piece.
+MEMORY = ("steps", "burn_in", "chain", "recurrent", "state", "gates", "cells", "next_cells", "d_cells")
+MEMORY_LAYER = np.dtype([*((name, np.int64) for name in MEMORY), *LAYER.descr])
+NO_BIAS = -1
+GRU, LSTM = len(KINDS), len(KINDS) + 1
+
+
+def by_memory(usual: Callable[..., Any], recurrent: Callable[..., Any], **options: Any) -> Any:
+    """Return a function (layer, ...) for compiled code: `recurrent` where the layer is a MEMORY_LAYER, else `usual`."""
+
+    def compiled(*arguments: Any) -> Any:
+        raise NotImplementedError("compiled code only")
+
+    overload(compiled, strict=False, **options)(lambda layer, *_: recurrent if "steps" in layer.fields else usual)
+    return compiled
 
 
 class Plan(NamedTuple):
     """The table of layers, and the sizes of the buffers."""
 
-    layers: NDArray[np.void]  # LAYER
+    layers: NDArray[np.void]  # LAYER or MEMORY_LAYER
+    chain: int  # layers that follow each other; the sums over states stand behind them
     group: int  # examples that are computed at once
     floats: int  # of a workspace
     words: int  # of a workspace's masks
@@ -57,6 +83,9 @@ class Workspace(NamedTuple):
     words: NDArray[np.uint64]  # masks of what is not zero
     zeros: NDArray[np.float32]
     observations: NDArray[np.float32]  # [BLOCK, inputs], rebuilt
+    memories: NDArray[np.float32]  # [examples, S] states before them, of which those are read that `begins` names
+    begins: NDArray[np.bool_]  # [examples] whether the state is not that of the example before
+    counted: NDArray[np.int64]  # [pieces + 1] examples that count in the pieces of the batch before
 
 
 class Places:
@@ -81,31 +110,71 @@ def padded(layer: Layer) -> tuple[int, int]:
     )
 
 
-def group_of(network: Network) -> int:
-    """Return how many examples are computed at once: a power of two from 4 to 64, so that buffers stay near."""
+def group_of(network: Network, largest: int) -> int:
+    """Return how many examples are computed at once: a power of two from 4 to `largest`, so that buffers stay near."""
     floats = 0
     for layer in network.layers:
         rows, columns = padded(layer)
         floats += 2 * rows * columns * layer.channels + 2 * layer.out_height * layer.out_width * layer.filters
         floats += layer.out_height * layer.out_width * layer.fan_in if layer.kind == "conv" else 0
-    group = 64
+    group = largest
     while group > 4 and group * floats > GROUP_FLOATS:
         group //= 2
     return group
 
 
-def plan(network: Network) -> Plan:
-    """Return where everything of an update of this network lies."""
-    group = group_of(network)
-    table = np.zeros(len(network.layers), LAYER)
+class Placed(NamedTuple):
+    """A layer as the passes compute it, and where its bias and gamma lie in the flat vector."""
+
+    layer: Layer
+    bias: int
+    norm: int
+
+
+def chain_of(network: Network) -> Iterator[Placed]:
+    """Yield layers that follow each other: recurrent ones as sums over the inputs, then the gates."""
+    for layer in network.layers:
+        shapes = layer.arrays
+        norm = layer.offset + layer.size - layer.norm_size
+        if not layer.gates:
+            yield Placed(layer, norm - (layer.filters if layer.weighted else 0), norm)
+            continue
+        sums = layer.gates * layer.filters
+        bias = layer.offset + prod(shapes["kernel"]) + prod(shapes["recurrent_kernel"])
+        yield Placed(replace(layer, kind="dense", filters=sums, activation="", norm=False), bias, NO_BIAS)
+        yield Placed(replace(layer, channels=sums), NO_BIAS, norm)
+
+
+def recurrent_of(network: Network) -> Iterator[Placed]:
+    """Yield the sums of recurrent layers over their states, as dense layers."""
+    for layer in network.layers:
+        if layer.gates:
+            sums, shapes = layer.gates * layer.filters, layer.arrays
+            start = layer.offset + prod(shapes["kernel"])
+            bias = start + prod(shapes["recurrent_kernel"]) + sums if len(shapes["bias"]) == 2 else NO_BIAS
+            part = replace(
+                layer, kind="dense", channels=layer.filters, filters=sums, offset=start, activation="", norm=False
+            )
+            yield Placed(part, bias, NO_BIAS)
+
+
+def plan(network: Network, pieces: Pieces | None = None) -> Plan:
+    """Return where everything of an update of this network lies; with memory, of `pieces`."""
+    chain, recurrent = list(chain_of(network)), list(recurrent_of(network))
+    table = np.zeros(len(chain) + len(recurrent), MEMORY_LAYER if recurrent else LAYER)
+    group = group_of(network, BLOCK if recurrent else 64)
+    if pieces and recurrent:
+        group = max(group, pieces.steps)
+        table["steps"], table["burn_in"], table["chain"] = *pieces, len(chain)
     floats, packed, sums = Places(), Places(), Places()
-    words, weighted_before = 0, False
-    for number, (layer, row) in enumerate(zip(network.layers, table, strict=True)):
+    words, weighted_before, states, gated = 0, False, 0, len(chain)
+    for number, ((layer, bias, norm), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
         for name in SHAPE:
             row[name] = getattr(layer, name)
-        row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
+        row["kind"] = WEIGHTED if layer.weighted else (*KINDS, "gru", "lstm").index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
-        row["terms"], row["offset"], row["passes_on"] = layer.fan_in, layer.offset, weighted_before
+        row["offset"], row["bias_offset"], row["norm_offset"] = layer.offset, bias, norm
+        row["terms"], row["passes_on"] = layer.fan_in, weighted_before
         row["pixels"] = pixels = layer.out_height * layer.out_width
         row["row"] = distance = spaced(layer.filters)
         height, width = padded(layer)
@@ -134,8 +203,13 @@ def plan(network: Network) -> Plan:
             row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)
+        elif layer.gates:
+            row["recurrent"], row["state"], row["gates"] = gated, states, floats.take(group * size)
+            for name in ("cells", "next_cells", "d_cells"):
+                row[name] = floats.take(group * distance)
+            states, gated = states + layer.memory, gated + 1
         weighted_before = weighted_before or bool(layer.arrays)
-    return Plan(table, group, floats.size, words, packed.size + WIDTH, sums.size)
+    return Plan(table, len(chain), group, floats.size, words, packed.size + WIDTH, sums.size)
 
 
 def workspace(made: Plan) -> Workspace:
@@ -153,4 +227,7 @@ def workspace(made: Plan) -> Workspace:
         words=aligned(made.words, np.uint64),
         zeros=aligned(int(made.layers["terms"].max()) + WIDTH),
         observations=aligned(BLOCK * inputs).reshape(BLOCK, inputs),
+        memories=np.empty((0, 0), np.float32),
+        begins=np.empty(0, np.bool_),
+        counted=np.empty(0, np.int64),
     )
