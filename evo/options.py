@@ -11,6 +11,7 @@ from evo.mistakes import mistakes_text
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # which no environment has
+EPISODE_LENGTH = 256  # assumed where segments are played, to say how many episodes those are
 
 
 class Section(BaseModel):
@@ -123,6 +124,17 @@ class AlgorithmOptions(Section):
         ConfigurationError: the algorithm cannot act in this environment.
         """
         return 0
+
+    @property
+    def plays_segments(self) -> bool:
+        """Whether transitions are of environments side by side, `envs` of them, and not of whole episodes."""
+        return self.transitions_from == "segments" and not getattr(self, "whole_episodes", False)
+
+    def episodes_per_generation(self) -> int:
+        """Return how many episodes a generation plays in training, of all candidates; of segments, about how many."""
+        if self.plays_segments:
+            return max(1, getattr(self, "envs", 0) * getattr(self, "horizon", 0) // EPISODE_LENGTH)
+        return self.candidates() * int(getattr(self, "episodes", 1))
 
     @property
     def needs_stationary_training(self) -> str:

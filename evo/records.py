@@ -77,10 +77,10 @@ class EnvStates:
     An environment plays one episode after the other; `first` names its sequence of them.
     """
 
-    snapshots: NDArray[np.uint8]  # [L, S] of the environment
+    snapshots: NDArray[np.uint8]  # [L, S] of a compiled game; of another environment its episode's actions so far
     first: NDArray[np.uint64]  # [L] seed of the first episode, from which the seeds of all others follow
     episode: NDArray[np.int64]  # [L] number of the episode that is being played
-    returns_so_far: NDArray[np.int64]  # [L] thousandths since it began
+    returns_so_far: NDArray[Any]  # [L] since it began: int64 thousandths of a compiled game, else float64
 
     def __len__(self) -> int:
         return len(self.first)
@@ -92,6 +92,7 @@ class Segment:
 
     envs: EnvStates
     horizon: int
+    stay_open: bool = False  # environments stay open in the worker, which had better play their next segment too
 
 
 @dataclass(frozen=True)

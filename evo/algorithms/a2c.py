@@ -22,6 +22,7 @@ class Options(ActorCriticOptions):
 
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
+    whole_episodes: hp.WholeEpisodes = False
     gae_lambda: hp.GaeLambda = 0.95
 
 

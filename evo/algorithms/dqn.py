@@ -98,6 +98,7 @@ class Options(ReplayOptions):
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
     episodes: hp.Episodes = 32
+    whole_episodes: hp.WholeEpisodes = False
     envs_per_task: hp.EnvsPerTask = 64
     asynchronous: hp.Asynchronous = False
     dueling: hp.Dueling = True
@@ -237,7 +238,9 @@ class DQN(GradientMethod):
 
         options = self.options
         self.buffer.gamma = hp.value_at(options.gamma_points, frames) if options.gamma_points else options.gamma
-        record = self.buffer.add(transitions, before, None if self.setup.environment.game is None else seeds)
+        if self.setup.environment.game is None:  # it cannot be played again without its environments
+            before = seeds = None
+        record = self.buffer.add(transitions, before, seeds)
         if len(self.buffer) >= options.learning_starts:
             self._owed += len(transitions)
         return {**record, GAMMA: np.array([self.buffer.gamma])} if options.gamma_points else record

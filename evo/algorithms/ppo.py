@@ -42,6 +42,7 @@ class Options(ActorCriticOptions):
 
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
+    whole_episodes: hp.WholeEpisodes = False
     gae_lambda: hp.GaeLambda = 0.95
     normalise_advantages: NormaliseAdvantages = True
     clip_range: float = Field(0.2, gt=0, le=10, description="clip range epsilon of the probability ratio")

@@ -40,6 +40,7 @@ class Options(AlgorithmOptions):
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
     episodes: hp.Episodes = 32
+    whole_episodes: hp.WholeEpisodes = False
     envs_per_task: hp.EnvsPerTask = 64
     asynchronous: hp.Asynchronous = False
     learning_rate: hp.LearningRate = 5e-4

@@ -88,7 +88,7 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]
         mistakes += wrong
         if algorithm is not None and not mistakes and environment_of(sections["environment"]).dear:
             candidates, generations = algorithm.candidates(), algorithm.generations or sections["run"].generations
-            episodes = candidates * int(getattr(algorithm, "episodes", 1))  # of a generation
+            episodes = algorithm.episodes_per_generation()
             sections["validation"] = sections["validation"].affordable(candidates, episodes)
             sections["test"] = sections["test"].affordable(generations * episodes)
     return sections, mistakes

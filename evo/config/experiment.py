@@ -174,9 +174,9 @@ class Experiment:
 
     @property
     def transitions_from(self) -> str:
-        """Return what transitions are recorded from: "segments" of a compiled game, "episodes" or "" for none."""
-        wanted = self.options.transitions_from
-        return "episodes" if wanted and environment_of(self.environment).game is None else wanted
+        """Return what transitions are recorded from: "segments", "episodes" or "" for none."""
+        options = self.options
+        return "episodes" if options.transitions_from and not options.plays_segments else options.transitions_from
 
     @property
     def extra_outputs(self) -> int:

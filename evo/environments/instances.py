@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -171,42 +172,94 @@ def _described(returned: Any) -> str:
     return f"{len(returned)} values" if isinstance(returned, tuple | list) else f"{returned!r:.40}"
 
 
+@dataclass
+class Kept:
+    """An instance that stays open between segments, and what it has played of its episode."""
+
+    environment: Environment
+    instance: Instance
+    episode: int = -1  # number in its sequence; -1: none has begun
+    played: bytes = b""  # its actions
+    uses: tuple[int, int] = (0, 0)  # when it was used the time before last, and last
+
+
 class Instances:
     """The live environments of this process: they are reset for every episode, not made again.
 
-    They are all of one environment: some can be made only once in a process, and others are closed first.
+    Those of whole episodes are all of one environment. Some can be made only once in a process: others are closed then.
     """
 
     def __init__(self) -> None:
         self._environment: Environment | None = None
         self._open: list[Instance] = []
         self._most = 0  # that can be made
+        self._kept: dict[int, Kept] = {}  # by the seed of the first episode of their sequence
+        self._uses = 0
 
     def of(self, environment: Environment, most: int, renewed: bool) -> list[Instance]:
         """Return at most `most` instances, at least one; fewer where the environment cannot be made more often."""
         if self._environment is not environment:
-            self.close()
+            self._close_open()
             self._environment, self._most = environment, environment.instances
         while len(self._open) < min(most, self._most):
             try:
                 self._open.append(Instance.of(environment, renewed))
             except ConfigurationError as error:
+                if self._kept:
+                    self._close_kept(*self._kept)
+                    continue
                 if not self._open:
                     raise
                 self._most = len(self._open)
                 notice_once(f"{self._open[0].name}: episodes are played {self._most} at a time: {error}")
         return self._open[:most]
 
+    def keep(self, environment: Environment, sequences: Sequence[int], renewed: bool) -> list[Kept]:
+        """Return the instances that play these sequences of episodes, and keep them open.
+
+        Fewer, of the first, where the environment cannot be made more often. Those of other sequences that have not
+        been used since these were used the time before last are closed.
+        """
+        found: list[Kept] = []
+        while len(found) < len(sequences):
+            first = sequences[len(found)]
+            if (known := self._kept.get(first)) is None or known.environment is not environment:
+                self._close_kept(first)
+                try:
+                    known = self._kept[first] = Kept(environment, Instance.of(environment, renewed))
+                except ConfigurationError:
+                    if found:
+                        break
+                    if not self.any:
+                        raise
+                    self.close()
+                    continue
+            found.append(known)
+        self._uses += 1
+        for one in found:
+            one.uses = one.uses[1], self._uses
+        stale = min(one.uses[0] for one in found)
+        self._close_kept(*(first for first, one in self._kept.items() if one.uses[1] < stale))
+        return found
+
     @property
     def any(self) -> bool:
         """Whether one is open."""
-        return bool(self._open)
+        return bool(self._open or self._kept)
 
     def close(self) -> None:
         """Close them all."""
+        self._close_open()
+        self._close_kept(*self._kept)
+
+    def _close_open(self) -> None:
         while self._open:
             self._open.pop().close()
         self._environment = None
+
+    def _close_kept(self, *sequences: int) -> None:
+        for first in [first for first in sequences if first in self._kept]:
+            self._kept.pop(first).instance.close()
 
 
 OPEN = Instances()

@@ -141,7 +141,7 @@ class ActorCritic(GradientMethod):
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
         super().__init__(setup, options.max_gradient_norm)
-        envs = 1 if setup.environment.game is None else envs  # whole episodes are those of one
+        envs = envs if options.plays_segments else 1  # whole episodes are those of one
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
         self._warm_start = setup.start is not None  # from another run's weights

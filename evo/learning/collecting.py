@@ -28,11 +28,14 @@ from evo.records import (
     joined,
     unit_of,
 )
+from evo.rollouts import gymnasium_segments
+from evo.rollouts.gymnasium_segments import equally_wide
 
 if TYPE_CHECKING:
     from evo.setup import Setup
 
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
+TOGETHER = 4  # environments that a task of segments has at least: alone, one would leave most lanes idle
 
 
 class Collector:
@@ -56,15 +59,16 @@ class Collector:
             each = per_task(setup.environment_in(number), self._episodes, self._per_task)
             return episode_tasks(seeds, each, rule)
         slot, environment = setup.slot(number), setup.environment_in(number)
-        if slot not in self._envs or self._envs[slot].snapshots.shape[1] != environment.game.row_size:
+        if slot not in self._envs or not _are_of(environment, self._envs[slot]):
             self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)
-        return segment_tasks(self._envs[slot], self._horizon, self._per_task, rule)
+        each = max(per_task(environment, self._count, self._per_task), min(TOGETHER, self._per_task))
+        return segment_tasks(self._envs[slot], self._horizon, each, rule, stay_open=environment.game is None)
 
     def take(self, results: Sequence[Result], number: int) -> Transitions:
         """Return the transitions of a generation; ResourceError where the network's outputs were not finite."""
         check_finite(results)
         if self._count:
-            self._envs[self._setup.slot(number)] = joined([one.envs for one in results if one.envs is not None])
+            self._envs[self._setup.slot(number)] = joined(equally_wide([one.envs for one in results if one.envs]))
         return joined([one.transitions for one in results if one.transitions is not None])
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -128,16 +132,25 @@ def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
 
 def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvStates:
     """Return `count` environments at the beginning of their first episodes."""
-    keys = [stream(seed, Purpose.ENV, generation, env) for env in range(count)]
-    envs: EnvStates = environment.game.begin(np.array(keys, np.uint64))
+    first = np.array([stream(seed, Purpose.ENV, generation, env) for env in range(count)], np.uint64)
+    envs: EnvStates = gymnasium_segments.begin(first) if environment.game is None else environment.game.begin(first)
     return envs
 
 
-def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule) -> list[Task]:
+def _are_of(environment: Any, envs: EnvStates) -> bool:
+    """Return whether states are of an environment of this kind, or, of a compiled game, of one of its size."""
+    if environment.game is None or envs.returns_so_far.dtype != np.int64:
+        return environment.game is None and envs.returns_so_far.dtype == np.float64
+    return bool(envs.snapshots.shape[1] == environment.game.row_size)
+
+
+def segment_tasks(
+    envs: EnvStates, horizon: int, per_task: int, rule: ActionRule, stay_open: bool = False
+) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
     states = [EnvStates(*(array[part] for array in vars(envs).values())) for part in parts]
-    return [Task(WeightSource.of_row(), Segment(state, horizon), rule) for state in states]
+    return [Task(WeightSource.of_row(), Segment(state, horizon, stay_open), rule) for state in states]
 
 
 def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule, row: int = 0) -> list[Task]:

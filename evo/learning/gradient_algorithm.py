@@ -29,7 +29,7 @@ LAG = (
     "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
-WHOLE = "no effect of {}: this environment has no compiled game, so whole episodes are played; set {}.episodes"
+UNUSED = "no effect of {} while {}.whole_episodes is {}"
 
 ShouldStop = Callable[[], bool]
 
@@ -160,17 +160,18 @@ class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
     def __init__(self, options: Any, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0) -> None:
-        """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game.
+        """Prepare to play segments of `envs` environments; whole episodes with 0, or where the options say so.
 
         Of the algorithm's options are read: episodes, envs_per_task, asynchronous.
         """
         self.options, self.setup, self.method = options, setup, method
-        envs = 0 if setup.environment.game is None else envs
+        envs = envs if options.plays_segments else 0
         self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
         self.notices = [*([LAG] if options.asynchronous else []), *method.notices]
         section = type(options).__module__.rpartition(".")[2]
-        unused = [f"{section}.{name}" for name in ("envs", "horizon") if name in options.model_fields_set and not envs]
-        self.notices += [WHOLE.format(" and ".join(unused), section)] if unused else []
+        names = ("episodes",) if envs else ("envs", "horizon")
+        unused = [f"{section}.{name}" for name in names if name in options.model_fields_set]
+        self.notices += [UNUSED.format(" and ".join(unused), section, "false" if envs else "true")] if unused else []
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}

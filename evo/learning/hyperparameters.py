@@ -61,8 +61,14 @@ Episodes = Annotated[
     Field(
         ge=1,
         le=65536,
-        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
-        "compiled game",
+        description="whole episodes per generation, where whole_episodes is set",
+    ),
+]
+WholeEpisodes = Annotated[
+    bool,
+    Field(
+        exclude_if=lambda whole: not whole,
+        description="play whole episodes, not segments of envs and horizon; an update then waits for the longest one",
     ),
 ]
 EnvsPerTask = Annotated[int, Field(ge=1, le=65536, description="environments (or whole episodes) per task")]

@@ -14,7 +14,7 @@ from evo.environments.instances import OPEN, Instance, notice_once
 from evo.errors import ConfigurationError
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
-from evo.records import GOES_ON, LARGEST_FLOAT, TRUNCATED, ActionRule, Episodes, Task
+from evo.records import GOES_ON, LARGEST_FLOAT, SEGMENT_END, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PROBED, PROBED_STEPS, FIRST_PROBED = range(1, 9), 3, 50  # seeds, and steps of each and of the first, of `seed_check`
 LONG = 100_000  # steps of an episode that may have no end
 FIRST = 1024  # recorded steps for which there is memory before it grows
+FAILED = -1  # in place of what follows a step: something is not finite
 
 
 def play_gymnasium(
@@ -34,29 +35,20 @@ def play_gymnasium(
     """
     assert isinstance(task.play, Episodes)
     seeds, shift = task.play.seeds, 64 - environment.seed_bits
-    recorder, act = _Recorder(environment, len(seeds), task.record_transitions), _chooser(environment, task.action_rule)
+    steps = Steps(environment, task.action_rule, FIRST, len(seeds) if task.record_transitions else None)
     instances = OPEN.of(environment, len(seeds), renewed) if len(seeds) else []
     live = list(zip(instances, range(len(seeds)), strict=False))  # and the episode that each of them plays
     for one, e in live:
         one.reset(int(seeds[e]) >> shift)
-    begun, largest = len(live), float(np.finfo(np.float32).max) if task.record_transitions else LARGEST_FLOAT
+    begun = len(live)
     while live:
         table = score(np.stack([one.observation.reshape(environment.shape) for one, _ in live]))
-        recorder.progress[SLOTS] += len(live)
+        steps.progress[SLOTS] += len(live)
         left = []
         for scores, (one, e) in zip(table, live, strict=True):
-            clock.progress.made()
-            action = act(scores, one.mask, seeds[e], one.steps)
-            if action is None:
-                if not one.is_finite:
-                    notice_once(f"{one.not_finite}; the network that played ranks worst")
-                return recorder.played(False, recorder.progress, ended, score)
-            recorder.before_step(e, action, one, scores)
-            status = one.step(action)
-            if not abs(one.reward) <= largest:  # also where it is NaN; a learner has float32
-                notice_once(f"{one.name}.step gave the reward {one.reward:g}; the network that played ranks worst")
-                return recorder.played(False, recorder.progress, ended, score)
-            recorder.after_step(one, status)
+            status = steps.play(e, one, seeds[e], scores)
+            if status == FAILED:
+                return steps.played(False, steps.progress, ended, score)
             if status == GOES_ON:
                 left.append((one, e))
                 if one.steps == LONG:
@@ -64,33 +56,66 @@ def play_gymnasium(
                     notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
                 continue
             ended.returns[e], ended.lengths[e] = one.total, one.steps
-            try:
-                ended.episode_metrics[e] = environment.metrics_of_episode(one.info, status == TRUNCATED)
-            except (LookupError, TypeError, ValueError) as error:
-                raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
+            ended.episode_metrics[e] = metrics_of_episode(environment, one, status)
             if begun < len(seeds):
                 one.reset(int(seeds[begun]) >> shift)
                 left.append((one, begun))
                 begun += 1
         live = left
-    recorder.drop_masks()
-    return recorder.played(True, recorder.progress, ended, score)
+    steps.drop_masks()
+    return steps.played(True, steps.progress, ended, score)
 
 
-class _Recorder(Recorder):
-    """Records steps behind Gymnasium's interface, a row each, in the order of play."""
+def metrics_of_episode(environment: Environment, one: Instance, status: int) -> tuple[int, ...]:
+    """Return the metrics of the episode that an instance has ended; ConfigurationError where they cannot be had."""
+    try:
+        return environment.metrics_of_episode(one.info, status == TRUNCATED)
+    except (LookupError, TypeError, ValueError) as error:
+        raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
 
-    def __init__(self, environment: Environment, episodes: int, transitions: bool) -> None:
+
+class Steps(Recorder):
+    """Steps behind Gymnasium's interface, recorded a row each, in the order of play."""
+
+    def __init__(self, environment: Environment, how: ActionRule, rows: int, followed: int | None) -> None:
+        """Prepare for `rows` steps, or more, and for `followed` observations that follow one; None: no transitions."""
         self.progress = np.zeros(FOLLOWED + 1, np.int64)
-        self._environment, self._new, self._masked = environment, episodes if transitions else None, False
-        super().__init__(actions_for(environment, FIRST))
+        self._environment, self._act, self._masked = environment, _chooser(environment, how), False
+        self._new = None if followed is None else (rows, followed)
+        self._largest = LARGEST_FLOAT if followed is None else float(np.finfo(np.float32).max)
+        super().__init__(actions_for(environment, rows))
 
-    def before_step(self, e: int, action: Any, one: Instance, outputs: NDArray[np.float32]) -> None:
-        """Record what precedes a step of episode `e`, and its action."""
+    def play(self, e: int, one: Instance, seed: np.uint64, outputs: NDArray[np.float32], is_last: bool = False) -> int:
+        """Choose, play and record a step of episode `e`, of this seed; return GOES_ON, TERMINATED or TRUNCATED.
+
+        FAILED where outputs, an observation or a reward are not finite. After the last step of a segment is recorded
+        what follows it.
+        """
+        clock.progress.made()
+        action = self._act(outputs, one.mask, seed, one.steps)
+        if action is None:
+            if not one.is_finite:
+                notice_once(f"{one.not_finite}; the network that played ranks worst")
+            return FAILED
+        self._before_step(e, action, one, outputs)
+        status = one.step(action)
+        if not abs(one.reward) <= self._largest:  # also where it is NaN; a learner has float32
+            notice_once(f"{one.name}.step gave the reward {one.reward:g}; the network that played ranks worst")
+            return FAILED
+        self._after_step(one, SEGMENT_END if is_last and status == GOES_ON else status)
+        return status
+
+    def drop_masks(self) -> None:
+        """Record no masks where the environment has shown none."""
+        if self.record is not None and not self._masked:
+            none = np.empty((0, 0), np.int8)
+            self.record = self.record._replace(action_masks=none, next_action_masks=none)
+
+    def _before_step(self, e: int, action: Any, one: Instance, outputs: NDArray[np.float32]) -> None:
         if self._new is not None:
             shape, masked = self._environment.shape, 0 if self._environment.continuous else self._environment.actions
-            kinds = np.float32, np.float32
-            self.record, self._new = Record.empty(FIRST, self._new, shape, kinds, masked, len(outputs)), None
+            self.record = Record.empty(*self._new, shape, (np.float32, np.float32), masked, len(outputs))
+            self._new = None
         row = int(self.progress[ROWS])
         if row == len(self.actions):
             self.grow()
@@ -100,23 +125,16 @@ class _Recorder(Recorder):
             self.record.outputs[row] = outputs
         self.progress[ROWS] += 1
 
-    def after_step(self, one: Instance, status: int) -> None:
-        """Record the rest of the step that was recorded last, and what follows where it is truncated."""
+    def _after_step(self, one: Instance, status: int) -> None:
         self.progress[FRAMES] += 1
         if self.record is None:
             return
         row, followed = int(self.progress[ROWS]) - 1, int(self.progress[FOLLOWED])
         self.record.rewards[row], self.record.ends[row] = one.reward, status
-        if status == TRUNCATED:
+        if status >= TRUNCATED:  # or SEGMENT_END
             self.record.followed[followed] = row
             self._show(self.record.next_observations, self.record.next_action_masks, followed, one)
             self.progress[FOLLOWED] += 1
-
-    def drop_masks(self) -> None:
-        """Record no masks where the environment has shown none."""
-        if self.record is not None and not self._masked:
-            none = np.empty((0, 0), np.int8)
-            self.record = self.record._replace(action_masks=none, next_action_masks=none)
 
     def _show(self, observations: Any, masks: Any, row: int, one: Instance) -> None:
         observations[row] = one.observation.reshape(self._environment.shape)

@@ -64,8 +64,8 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         if rollout.environment.problem is not None:
             seen.add(rollout.seed_check())
         elif rollout.environment.game is None:
-            seen.add(found := seed_check(rollout.environment))
-            rollout.renewed = found == "renewed"
+            rollout.seeds = seed_check(rollout.environment)
+            seen.add(rollout.seeds)
     if "renewed" in seen:
         player.notices = [
             "an episode of this environment depends on those before it, so each is played in a fresh environment"

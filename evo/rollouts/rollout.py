@@ -55,11 +55,11 @@ from evo.records import (
 )
 from evo.rollouts.action_rules import RULES, choose, write_action
 from evo.rollouts.gymnasium_episodes import play_gymnasium
+from evo.rollouts.gymnasium_segments import not_finite, play_gymnasium_segment
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
 
-LANES = np.int64(16)  # typed, since a literal would have the network's kernels compiled once more
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
 
@@ -154,15 +154,18 @@ def score_all(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the network's outputs [E, O] of observations, flat [E, H W C]."""
     count, size = observations.shape
-    for start in range(0, count, 16):
-        live = min(16, count - start)
+    start = 0
+    while start < count:
+        width = lanes_for(count - start)
+        live = min(width, count - start)
         for lane in range(live):
             for i in range(size):
-                x[i * 16 + lane] = observations[start + lane, i]
-        forward(layers, packed, large, nonzero, x, first, second, scores, LANES, live)
+                x[i * width + lane] = observations[start + lane, i]
+        forward(layers, packed, large, nonzero, x, first, second, scores, width, live)
         for lane in range(live):
             for o in range(out.shape[1]):
-                out[start + lane, o] = scores[o * 16 + lane]
+                out[start + lane, o] = scores[o * width + lane]
+        start += live
 
 
 def kernels_are_kept(network: Network, environment: Environment, transitions_from: str) -> bool:
@@ -262,7 +265,7 @@ class Rollout:
         self._rules = {kind for kind in RULES if fits(kind, environment, network)}
         self.kernel = kernel or LanesKernel(network, self._game)
         self._rebuilder, self._weights = Rebuilder(network), aligned(self.size)
-        self.renewed = False  # whether every episode is played in a fresh environment
+        self.seeds = ""  # what `seed_check` has found of an environment that is no compiled game
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -278,9 +281,12 @@ class Rollout:
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):
+            finite = self.take(task, 0, parents)
             if self._game is None:
-                raise ValueError("a segment is played in a compiled game")
-            if self.take(task, 0, parents):
+                if not finite:
+                    return not_finite(self.environment, 0)
+                return play_gymnasium_segment(self.kernel.score, self.environment, task, self.seeds)
+            if finite:
                 return self.kernel.play_segment(self._game, task.play, task.action_rule)
             return SegmentBuffers(self._game, task.play, self.network.outputs).result(0, 0, False, self.kernel.score)
         episodes = len(task.play.seeds)
@@ -296,7 +302,7 @@ class Rollout:
                 if self._game is not None:
                     played = self.kernel.play_episodes(self._game, task, ended)
                 else:
-                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, self.renewed)
+                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, self.seeds == "renewed")
             frames, slots, transitions = frames + played.frames, slots + played.slots, played.transitions
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite

@@ -2,7 +2,7 @@
 
 Every worker has a slot, and one private socket. The master puts results in task order, so neither the number of
 workers nor the order of completion shows in them. A worker's next task is prefetched while it plays, as long as plenty
-are left for the others.
+are left for the others. Environments that stay open between segments are played by the worker that has them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import selectors
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -64,6 +65,7 @@ class Pool:
         self._deadlines = Deadlines(self._shortest, max(self._shortest, FIRST_DEADLINE))
         self._introduced = False
         self._tickets = count()
+        self._homes: dict[int, int] = {}  # the slot whose worker has environments open, by `home`
         self._now = self._round((), self._tickets)
         self._packed: dict[int, Packed] = {}  # tasks that are to be sent next
         self._check_at = 0.0  # monotonic seconds when deadlines are checked again
@@ -111,7 +113,7 @@ class Pool:
         while not now.finished:
             try:
                 for slot in self._slots:
-                    if slot.ready and slot.ticket is None and now.waiting:
+                    if slot.ready and slot.ticket is None and self._choose(slot, now):
                         self._send(slot, now)
                 self._prefetch(now)
                 for slot in self._slots:
@@ -143,14 +145,14 @@ class Pool:
         except OSError:
             self._lose(slot, "", now)
         else:
-            slot.play(self._sent(now))
+            slot.play(self._sent(now, slot))
 
     def _prefetch(self, now: Round) -> None:
         """Send workers that play one task more, as long as plenty are left for whoever is idle first."""
         for slot in self._slots:
             if len(now.waiting) <= 2 * len(self._slots):
                 break
-            if slot.prefetched is not None or slot.ticket not in now:
+            if slot.prefetched is not None or slot.ticket not in now or not self._choose(slot, now, takes_over=False):
                 continue
             assert slot.channel is not None
             try:
@@ -163,7 +165,24 @@ class Pool:
                 if not sent:  # too large, for the next worker too
                     break
                 now.bytes_sent += sent
-                slot.prefetched = self._sent(now)
+                slot.prefetched = self._sent(now, slot)
+
+    def _choose(self, slot: Slot, now: Round, takes_over: bool = True) -> bool:
+        """Put the task first that a worker plays next, if there is one: one whose environments it or nobody has open.
+
+        Else it takes over one from the worker with most of them waiting, if those are several.
+        """
+        if not now.waiting or not now.has_homes:
+            return bool(now.waiting)
+        homes = [(self._homes.get(now.home(ticket), slot.number), ticket) for ticket in now.waiting]
+        others = Counter(number for number, _ in homes if number != slot.number).most_common(1)
+        tickets = [ticket for number, ticket in homes if number == slot.number]
+        if not tickets and takes_over and others[0][1] > 1:
+            tickets = [ticket for number, ticket in homes if number == others[0][0]][-1:]
+        if tickets:
+            now.waiting.remove(tickets[0])
+            now.waiting.appendleft(tickets[0])
+        return bool(tickets)
 
     def _next(self, now: Round) -> Packed:
         """Return the task that waits first, as it is sent."""
@@ -173,10 +192,12 @@ class Pool:
                     self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
         return self._packed[now.waiting[0]]
 
-    def _sent(self, now: Round) -> int:
+    def _sent(self, now: Round, slot: Slot) -> int:
         """Take what was sent from those that wait, and return its ticket."""
         ticket = now.waiting.popleft()
         del self._packed[ticket]
+        if now.has_homes:
+            self._homes[now.home(ticket)] = slot.number
         return ticket
 
     def _receive(self, now: Round) -> list[tuple[Slot, str]]:
@@ -304,3 +325,4 @@ class Pool:
             with suppress(KeyError):  # between rounds no socket is registered
                 self._selector.unregister(slot.channel)
         slot.empty()
+        self._homes = {home: number for home, number in self._homes.items() if number != slot.number}

@@ -16,7 +16,7 @@ import numpy as np
 
 from evo.environment import Environment
 from evo.errors import PoisonError, ResourceError
-from evo.records import Effort, Episodes, Played, Result, Task, empty_result
+from evo.records import Effort, Episodes, Played, Result, Segment, Task, empty_result
 from evo.workers.channel import Packed
 
 ATTEMPTS = 3  # times that a task may end its worker
@@ -63,6 +63,7 @@ class Round:
         self._results: dict[int, Any] = {}
         self._of: list[list[int]] = []  # the tickets of each task
         self._count = len(tasks)
+        self.has_homes = any(home(task) for task in tasks)
         for index, task in enumerate(tasks):
             self._of.append([self._add(Part(task, index))])
             self.waiting.append(self._of[-1][0])
@@ -79,6 +80,10 @@ class Round:
     def task(self, ticket: int) -> Any:
         """Return what is to be played for a ticket."""
         return self._parts[ticket].task
+
+    def home(self, ticket: int) -> int:
+        """Return `home` of the task of a ticket."""
+        return home(self._parts[ticket].task)
 
     def lost(self, ticket: int) -> int:
         """Return how many workers a ticket has ended."""
@@ -201,6 +206,12 @@ def _together(results: list[Any]) -> Any:
     actions = None if results[0].actions is None else tuple(trace for result in results for trace in result.actions)
     frames, slots = sum(result.frames for result in results), sum(result.lane_slots for result in results)
     return Result(**arrays, frames=frames, lane_slots=slots, actions=actions)
+
+
+def home(task: Any) -> int:
+    """Return the number of the environments of a task that stay open in its worker; 0: it has none."""
+    stay_open = isinstance(task, Task) and isinstance(task.play, Segment) and task.play.stay_open
+    return int(task.play.envs.first[0]) if stay_open else 0
 
 
 def size(task: Any) -> int:

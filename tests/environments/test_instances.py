@@ -296,7 +296,7 @@ def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> Non
     for expected in (False, True):
         returns = rollout.play(task, np.empty((0, 6), np.float32)).returns
         assert (set(returns[0].tolist()) == {5.0}) == expected
-        rollout.renewed = True
+        rollout.seeds = "renewed"
         OPEN.close()
 
 
