@@ -30,7 +30,7 @@ from tests.helpers.learning import tensorflow  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[Any, dict[str, Any]] = {
-    ppo: {"envs": 12, "envs_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3, "episodes": 6},
+    ppo: {"envs": 12, "envs_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3},
     a2c: {"envs": 12, "envs_per_task": 5, "horizon": 9, "normalise_advantages": True},
     reinforce: {"envs_per_task": 5, "episodes": 6, "normalise_advantages": True},
 }
@@ -45,7 +45,8 @@ def on_board(
 
 
 def on_pole(name: str = "CartPole-v1", start: Any = None, **options: Any) -> GradientAlgorithm:
-    return made(ppo, pole(name), MLP, start=start, **{**SMALL[ppo], **options})
+    size = {} if not options.pop("whole", True) else {"whole_episodes": True, "episodes": 6}
+    return made(ppo, pole(name), MLP, start=start, **{**SMALL[ppo], **size, **options})
 
 
 def actor_critic(algorithm: GradientAlgorithm) -> ActorCritic:
@@ -63,10 +64,11 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
     "whole episodes": lambda: on_pole(normalise_observations=True, normalise_rewards=True),
     "asynchronous whole episodes": lambda: on_pole(asynchronous=True),
     "continuous": lambda: on_pole("Pendulum-v1", normalise_observations=True),
+    "segments behind Gymnasium": lambda: on_pole(whole=False, normalise_rewards=True),
 }
 
 
-QUICK = ("ppo", "a2c", "reinforce", "continuous")
+QUICK = ("ppo", "a2c", "reinforce", "continuous", "segments behind Gymnasium")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])
@@ -364,7 +366,6 @@ validation = {episodes = 8}
 envs = 6
 horizon = 8
 minibatches = 3
-episodes = 4
 asynchronous = true
 [a2c]
 envs = 6
@@ -458,7 +459,7 @@ def make(options):
 EXPERIMENT = """
 environment = {id = "wild"}
 policy = {kind = "linear"}
-a2c = {episodes = 4, value_coefficient = 100.0}
+a2c = {envs = 4, horizon = 1, value_coefficient = 100.0}
 run = {algorithm = "a2c", generations = 50}
 validation = {episodes = 3}
 test = {episodes = 3}

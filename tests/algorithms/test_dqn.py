@@ -94,6 +94,7 @@ def test_a_run_whose_discount_changes_is_resumed_exactly(place: Path) -> None:
 @pytest.mark.long
 def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
     words = ("--set", "environment.id=gymnasium:CartPole-v1", "--set", "policy.kind=linear", "--set", "dqn.episodes=5")
+    words += ("--set", "dqn.whole_episodes=true")
     (place / "cart.toml").write_text(without_board("dqn"))
     straight = summary_of(place, "cart.toml", "--run-dir", "straight", *words, "--generations", 3)
     for stop in range(1, 4):
@@ -253,7 +254,7 @@ def test_a_network_that_is_not_finite_stops_the_run() -> None:
 def test_a_loss_that_is_not_finite_ends_with_exit_code_5_in_a_run_that_is_whole(place: Path, name: str) -> None:
     (place / "dazzling.toml").write_text(without_board(name))
     plugin = ("--plugin", "tests.algorithms.dazzling", "--set", "environment.id=dazzling")
-    words = ("--set", "policy.kind=linear", "--set", f"{name}.huber_delta=0.0", "--set", f"{name}.episodes=4")
+    words = ("--set", "policy.kind=linear", "--set", f"{name}.huber_delta=0.0", "--set", f"{name}.horizon=4")
     _, told = called(place, "dazzling.toml", "--run-dir", "run", *plugin, *words, "--generations", 3, code=5)
     assert "loss of update 1 is not finite" in told
     assert "Traceback" not in told

@@ -9,6 +9,7 @@ import pytest
 import evo
 from evo.cli.terminal.display import headline
 from evo.config.experiment import Experiment
+from evo.records import Segment
 from evo.training.beginning import make_algorithm
 from evo.training.generation import AskTell
 
@@ -26,7 +27,8 @@ def cart_pole(algorithm: str, generations: int = 25, **sections: dict[str, objec
     ("algorithm", "options", "validation", "test"),
     [
         ("ppo", {}, (20, 32, 1), (0, 40)),
-        ("ppo", {"episodes": 4}, (160, 32, 1), (0, 32)),
+        ("ppo", {"envs": 16}, (160, 32, 1), (0, 32)),
+        ("ppo", {"whole_episodes": True, "episodes": 4}, (160, 32, 1), (0, 32)),
         ("ga", {"population": 64, "parents": 8, "elites": 8, "episodes": 4}, (10, 32, 4), (0, 320)),
         ("ga", {"population": 512, "parents": 8, "elites": 8, "episodes": 32}, (10, 256, 4), (0, 1000)),
     ],
@@ -38,7 +40,7 @@ def test_a_twentieth_of_the_training_episodes_validates_and_one_tests(
     chosen = experiment.validation
     assert (chosen.every, chosen.episodes, chosen.finalists) == validation
     assert (experiment.test.every, experiment.test.episodes) == test
-    training = experiment.options.candidates() * experiment.options.episodes
+    training = experiment.options.episodes_per_generation()
     assert chosen.episodes * chosen.finalists / chosen.every <= training / 20
     lines = headline(experiment).splitlines()
     assert len(lines) == 4
@@ -67,7 +69,8 @@ def test_sixteen_workers_have_a_task_each_in_training_validation_and_with_candid
         loop = AskTell(make_algorithm(cart_pole(algorithm, **{algorithm: options})))
         tasks = loop.ask().tasks
         assert len(tasks) >= TASKS
-        assert len({len(task.weights) * len(task.play.seeds) for task in tasks}) <= 2
+        sizes = (len(task.play.envs if isinstance(task.play, Segment) else task.play.seeds) for task in tasks)
+        assert len({len(task.weights) * size for task, size in zip(tasks, sizes, strict=True)}) <= 2
         loop.algorithm.close()
 
 

@@ -44,6 +44,17 @@ class Echo(Player):
         return task
 
 
+class Process(Player):
+    """Returns the process that it is in, after the seconds of its context."""
+
+    def __init__(self, context: float) -> None:
+        self._seconds = context
+
+    def play(self, task: object) -> int:
+        time.sleep(self._seconds)
+        return os.getpid()
+
+
 class StandIn(Player):
     def __init__(self, context: object) -> None:
         self.fingerprint = str(os.environ.get("STAND_IN_FINGERPRINT", ""))
