@@ -29,7 +29,6 @@ from evo.records import (
     unit_of,
 )
 from evo.rollouts import gymnasium_segments
-from evo.rollouts.gymnasium_segments import equally_wide
 
 if TYPE_CHECKING:
     from evo.setup import Setup
@@ -135,6 +134,15 @@ def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvS
     first = np.array([stream(seed, Purpose.ENV, generation, env) for env in range(count)], np.uint64)
     envs: EnvStates = gymnasium_segments.begin(first) if environment.game is None else environment.game.begin(first)
     return envs
+
+
+def equally_wide(states: Sequence[EnvStates]) -> Sequence[EnvStates]:
+    """Return environments whose snapshots, where they differ in length, are filled up to the longest."""
+    lacking = [max(one.snapshots.shape[1] for one in states) - one.snapshots.shape[1] for one in states]
+    if not any(lacking):
+        return states
+    filled = (np.pad(one.snapshots, ((0, 0), (0, more))) for one, more in zip(states, lacking, strict=True))
+    return [replace(one, snapshots=snapshots) for one, snapshots in zip(states, filled, strict=True)]
 
 
 def _are_of(environment: Any, envs: EnvStates) -> bool:

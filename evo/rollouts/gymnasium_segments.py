@@ -46,13 +46,6 @@ def unpacked(snapshot: NDArray[np.uint8]) -> bytes:
     return snapshot[HEAD : HEAD + int.from_bytes(snapshot[:HEAD].tobytes(), "little")].tobytes()
 
 
-def equally_wide(states: Sequence[EnvStates]) -> list[EnvStates]:
-    """Return environments with snapshots that are filled up to the longest of all."""
-    width = max(one.snapshots.shape[1] for one in states)
-    filled = [np.pad(one.snapshots, ((0, 0), (0, width - one.snapshots.shape[1]))) for one in states]
-    return [replace(one, snapshots=snapshots) for one, snapshots in zip(states, filled, strict=True)]
-
-
 def play_gymnasium_segment(score: Score, environment: Environment, task: Task, found: str) -> Result:
     """Play a segment with one candidate, in all environments side by side, or in as many as can be open.
 
