@@ -107,6 +107,11 @@ class Environment(Protocol):
         return None
 
     @property
+    def recorded_as(self) -> Any:
+        """What rebuilds observations that are recorded as bytes: the game, or `Pixels`; None: they are recorded."""
+        return self.game
+
+    @property
     def seed_bits(self) -> int:
         """The bits of a seed that `env().reset` is given: the upper ones of an episode's 64."""
         return 64

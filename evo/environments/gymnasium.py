@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_vali
 
 from evo import environment
 from evo.environments.instances import OPEN, Instance, close
-from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observations, with_known_actions
+from evo.environments.spaces import DRAWN, Pixels, Spaces, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
@@ -219,6 +219,11 @@ class GymnasiumEnvironment(environment.Environment):
     def continuous(self) -> bool:
         """Return whether actions are numbers, not choices."""
         return self._spaces.continuous
+
+    @property
+    def recorded_as(self) -> Pixels | None:
+        """Return how pixels are recorded, where observations are pixels."""
+        return self._spaces.pixels
 
     @property
     def seed_bits(self) -> int:

@@ -16,8 +16,38 @@ if TYPE_CHECKING:
     import gymnasium
 
 SCALED = "divides_pixels"  # the attribute of an environment that does
+FULL = np.float32(255)  # the largest number of a pixel
 CHANNELS = (1, 3, 4)  # of pictures
 DRAWN = "rgb_array"  # the render mode that gives pictures
+
+
+class Pixels:
+    """Observations that are whole numbers from 0 to 255, divided by 255: they are recorded as these numbers."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def recorded(self, observation: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the numbers of what is shown, which `observe` gives exactly.  # float32 to uint8, of any shape"""
+        return np.asarray(np.rint(observation * FULL), np.uint8)
+
+    def observe(self, rows: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return what is shown.  # uint8 to float32, of any shape"""
+        return np.divide(rows, FULL, out=out, dtype=np.float32)
+
+    def check(self, rows: NDArray[np.uint8]) -> None:
+        """Raise ValueError where observations have another shape.  # [M, ...]"""
+        if rows.shape[1:] != self.shape:
+            raise ValueError(f"observations are of shape {rows.shape[1:]}, not {self.shape}")
+
+    def make_state(self, count: int) -> None:
+        """Return no state: what is shown needs none."""
+
+    def observe_rows(
+        self, state: None, snapshots: NDArray[np.uint8], rows: NDArray[np.int32], out: NDArray[np.float32]
+    ) -> None:
+        """Write what some rows show.  # [M, ...], [B] -> [B, ...]"""
+        self.observe(snapshots[rows], out)
 
 
 class Spaces(NamedTuple):
@@ -28,6 +58,7 @@ class Spaces(NamedTuple):
     continuous: bool
     notices: tuple[str, ...]
     drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
+    pixels: Pixels | None = None  # where observations are those
 
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
@@ -50,7 +81,8 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
         )
     continuous = isinstance(taken, gymnasium.spaces.Box)
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes)
+    pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels)
 
 
 def with_array_observations(
@@ -92,7 +124,7 @@ def _are_pixels(seen: Any) -> bool:
 
 
 def _divided(frame: NDArray[Any]) -> NDArray[np.float32]:
-    return np.asarray(frame, np.float32) / np.float32(255)
+    return np.asarray(frame, np.float32) / FULL
 
 
 def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

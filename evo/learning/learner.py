@@ -18,6 +18,7 @@ from evo.networks.network import Network
 from evo.records import Arrays, Metrics
 
 if TYPE_CHECKING:
+    from evo.environments.spaces import Pixels
     from evo.games.contract import CompiledGame
 
 Values = dict[str, NDArray[np.float32]]
@@ -224,9 +225,9 @@ class UpdateMeans:
 
 
 class Snapshots:
-    """Recorded snapshots in place of the observations that they are rebuilt into, row by row."""
+    """Recorded snapshots, or pixels, in place of the observations that they are rebuilt into, row by row."""
 
-    def __init__(self, game: CompiledGame, rows: NDArray[np.uint8]) -> None:
+    def __init__(self, game: CompiledGame | Pixels, rows: NDArray[np.uint8]) -> None:
         """Keep the snapshots of a game.  # [M, S]; ValueError: they are of another size"""
         game.check(rows)
         self.size = prod(game.shape)  # of an observation
@@ -256,11 +257,11 @@ def observed(
     if rows.dtype != np.uint8:
         return rows
     if out is None:
-        out = np.empty((len(rows), *environment.game.shape), np.float32)
+        out = np.empty((len(rows), *environment.recorded_as.shape), np.float32)
     size = max(PART, -(-len(rows) // threads))
     parts = [slice(first, first + size) for first in range(0, len(rows), size)]
     if len(parts) < 2:
-        return environment.game.observe(rows, out)  # type: ignore[no-any-return]
+        return environment.recorded_as.observe(rows, out)  # type: ignore[no-any-return]
     with ThreadPoolExecutor(threads) as pool:  # compiled code holds no lock
-        list(pool.map(lambda part: environment.game.observe(rows[part], out[part]), parts))
+        list(pool.map(lambda part: environment.recorded_as.observe(rows[part], out[part]), parts))
     return out

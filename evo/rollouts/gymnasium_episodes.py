@@ -83,7 +83,8 @@ class Steps(Recorder):
         self._environment, self._act, self._masked = environment, _chooser(environment, how), False
         self._new = None if followed is None else (rows, followed)
         self._largest = LARGEST_FLOAT if followed is None else float(np.finfo(np.float32).max)
-        super().__init__(actions_for(environment, rows))
+        self._pixels = environment.recorded_as
+        super().__init__(actions_for(environment, rows), observe=self._pixels and self._pixels.observe)
 
     def play(self, e: int, one: Instance, seed: np.uint64, outputs: NDArray[np.float32], is_last: bool = False) -> int:
         """Choose, play and record a step of episode `e`, of this seed; return GOES_ON, TERMINATED or TRUNCATED.
@@ -114,7 +115,8 @@ class Steps(Recorder):
     def _before_step(self, e: int, action: Any, one: Instance, outputs: NDArray[np.float32]) -> None:
         if self._new is not None:
             shape, masked = self._environment.shape, 0 if self._environment.continuous else self._environment.actions
-            self.record = Record.empty(*self._new, shape, (np.float32, np.float32), masked, len(outputs))
+            kinds = np.float32 if self._pixels is None else np.uint8, np.float32
+            self.record = Record.empty(*self._new, shape, kinds, masked, len(outputs))
             self._new = None
         row = int(self.progress[ROWS])
         if row == len(self.actions):
@@ -137,7 +139,8 @@ class Steps(Recorder):
             self.progress[FOLLOWED] += 1
 
     def _show(self, observations: Any, masks: Any, row: int, one: Instance) -> None:
-        observations[row] = one.observation.reshape(self._environment.shape)
+        seen = one.observation.reshape(self._environment.shape)
+        observations[row] = seen if self._pixels is None else self._pixels.recorded(seen)
         self._masked |= one.mask is not None
         if masks.shape[1]:
             masks[row] = 1 if one.mask is None else one.mask

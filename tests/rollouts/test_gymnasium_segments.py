@@ -8,10 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from evo.environments.gymnasium import Options, make
+from evo.algorithms import dqn, ppo
+from evo.environments.gymnasium import GymnasiumEnvironment, Options, make
 from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
 from evo.learning.collecting import begin_envs, equally_wide
@@ -22,6 +24,8 @@ from evo.rollouts.gymnasium_segments import packed, unpacked
 from evo.rollouts.rollout import Rollout
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
+from tests.algorithms.learners import drive, made
+from tests.algorithms.learners import play as play_all
 from tests.environments.test_instances import Odd, odd  # noqa: F401
 from tests.helpers.calling import ROOT, summary_of
 from tests.rollouts.test_rollout import Elsewhere
@@ -156,6 +160,52 @@ def test_outputs_that_are_not_finite_bring_back_no_transitions() -> None:
         result = rollout.play(Task(WeightSource.of_row(0), Segment(envs, 4), SOFTMAX), weights)
         assert not result.finite.any()
         assert result.transitions is None
+    OPEN.close()
+
+
+class Noise(gymnasium.Env):
+    """Shows pixels drawn at random, of every brightness."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 255, (2, 16, 8), np.uint8), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen = self._seen()
+        return seen, float(action), bool(seen[0, 0, 0] > 230), bool(seen[0, 0, 1] > 230), {}
+
+    def _seen(self) -> Any:
+        return self.np_random.permuted(np.arange(256, dtype=np.uint8)).reshape(2, 16, 8)
+
+
+gymnasium.register("Noise-v0", Noise)
+
+
+class AsShown(GymnasiumEnvironment):
+    """The same environment, whose observations are recorded as float32."""
+
+    recorded_as = None
+
+
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("module", [ppo, pytest.param(dqn, marks=pytest.mark.long)])
+def test_pixels_are_recorded_in_a_quarter_of_the_memory_and_learning_does_not_notice(module: Any, whole: bool) -> None:
+    options = Options(id="gymnasium:Noise-v0")
+    replay = {"learning_starts": 50, "replay_size": 200, "batch_size": 16, "frames_per_update": 8}
+    learned = []
+    for environment in (GymnasiumEnvironment(options), AsShown(options)):
+        words = {"envs": 6, "horizon": 9, "whole_episodes": whole, "episodes": 9, **(replay if module is dqn else {})}
+        algorithm = made(module, environment, Policy(conv=[[3, 3, 1]]), **words)
+        drive(algorithm, range(2))
+        last = play_all(algorithm, next(algorithm.generation(2)))[-1]
+        learned.append((algorithm.state()["weights"].tobytes(), last.transitions))
+    (weights, pixels), (others, shown) = learned
+    assert weights == others
+    assert pixels.observations.dtype == pixels.next_observations.dtype == np.uint8
+    np.testing.assert_array_equal(make(options).recorded_as.observe(pixels.observations), shown.observations)
+    np.testing.assert_array_equal(pixels.next_outputs, shown.next_outputs)
     OPEN.close()
 
 

@@ -82,9 +82,13 @@ class ExactLearner(Learner):
         self.update(rows, 0.0, {})
 
     def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
-        """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block."""
-        if rows.dtype == np.uint8 and 4 * prod(environment.game.shape) >= LARGER * environment.game.row_size:
-            return Snapshots(environment.game, rows)
+        """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block.
+
+        Pixels too: they would take four times the memory.
+        """
+        game = environment.game
+        if rows.dtype == np.uint8 and (game is None or 4 * prod(game.shape) >= LARGER * game.row_size):
+            return Snapshots(environment.recorded_as, rows)
         return super().inputs(environment, rows, threads)
 
     def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
