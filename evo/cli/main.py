@@ -14,7 +14,6 @@ import resource
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -101,8 +100,10 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         refuse_others(opened(name, arguments))
         try:
             named = getattr(arguments, "experiment", None) or getattr(arguments, "what", [None])[0]
-            registry.load(getattr(arguments, "plugin", ()), named)
-            answer = module.main(arguments)
+            plugins = getattr(arguments, "plugin", ())
+            with mistakes.plug_in_calls_named(plugins):
+                registry.load(plugins, named)
+                answer = module.main(arguments)
             code, facts = answer if isinstance(answer, tuple) else (answer, None)
         except BaseException as end:
             if isinstance(end, Exception) or is_interrupt(end):
@@ -160,9 +161,8 @@ def _refuse_surroundings() -> None:
     if os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):
         raise ConfigurationError("NUMBA_DISABLE_JIT is set, and games and networks are only played compiled; unset it")
     threads = os.environ.get("NUMBA_NUM_THREADS", "")
-    with suppress(ValueError):
-        if int(threads) < 1:
-            raise ConfigurationError(f"NUMBA_NUM_THREADS is {printable(threads)}; set it to 1 or more, or unset it")
+    if threads and not (threads.strip().isdecimal() and int(threads)):
+        raise ConfigurationError(f"NUMBA_NUM_THREADS is {printable(threads)}; set it to 1 or more, or unset it")
     try:
         os.getcwd()
     except FileNotFoundError as error:

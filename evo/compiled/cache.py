@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -63,11 +64,15 @@ def root() -> Path:
     wanted = Path(caches).absolute() / "snake-evo"
     if not caches.startswith("~"):  # there is no home
         try:
-            wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (*reversed(wanted.parents), wanted):
+                folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(wanted):
                 tempfile.TemporaryFile(dir=wanted).close()
                 return wanted
-            notice(f"{wanted} is not used: another user owns it or may write to it, and machine code is kept there")
+            notice(
+                f"{wanted} is not used, since it is for machine code: another user owns it, or may write to it or to a "
+                "folder above it"
+            )
         except OSError:
             pass
     private = Path(tempfile.gettempdir()) / f"snake-evo-{os.getuid()}"
@@ -81,9 +86,10 @@ def root() -> Path:
 
 
 def _is_private(directory: Path) -> bool:
-    """Return whether a directory is this user's, and nobody else may write to it."""
-    state = directory.stat()
-    return state.st_uid == os.getuid() and not state.st_mode & 0o022
+    """Return whether a directory is this user's, and nobody else may write to it or put another one in its place."""
+    state, above = directory.stat(), [folder.stat().st_mode for folder in directory.resolve().parents]
+    open_above = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in above)
+    return state.st_uid == os.getuid() and not state.st_mode & 0o022 and not open_above
 
 
 _root = cache(root)  # once a process, with its notice

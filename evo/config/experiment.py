@@ -276,7 +276,7 @@ class Experiment:
         return "\n".join(texts)
 
 
-def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:
+def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str = "", **how: Any) -> Evaluator:
     """Return the evaluator of a run, of the backend of its [workers]; `how` goes to the backend's `make`."""
     from evo.rollouts.player import RunSpec
 
@@ -295,7 +295,7 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
         plugins=registry.loaded(),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner_devices,
-        transitions_from=experiment.transitions_from,
+        transitions_from=transitions_from or experiment.transitions_from,
     )
     evaluator: Evaluator = registry.find("evaluators", workers.backend).make(workers, spec, **how)
     return evaluator

@@ -24,6 +24,7 @@ from pydantic import Field, field_validator
 
 from evo import environment
 from evo.errors import ConfigurationError
+from evo.networks.keras_models import MOST_NUMBERS
 from evo.options import EnvironmentOptions
 from evo.plugins import mistakes, registry
 from evo.process import is_passed_on
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from evo.networks.keras_models import KerasModel
 
 PREFIX = "problem:"
-MOST_NUMBERS = 1 << 27
 TAKEN = {"return", "length", "score", "won"}  # names of what is measured of every episode
 Fitness = Callable[..., Any]
 
@@ -63,7 +63,8 @@ class Problem:
         if not callable(self.fitness):
             raise ConfigurationError(f"fitness: {self.fitness!r:.60} is not a function")
         names = self.measures
-        if isinstance(names, str) or not all(isinstance(name, str) and name.isidentifier() for name in names):
+        listed = isinstance(names, Sequence) and not isinstance(names, str)
+        if not listed or not all(isinstance(name, str) and name.isidentifier() for name in names):
             raise ConfigurationError(f"measures: {names!r:.60} is no list of names")
         if taken := TAKEN & {*names} or len({*names}) < len(names):
             raise ConfigurationError(f"measures: {taken if taken is not True else names!r:.60}: such a name is taken")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import builtins
 import dis
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from traceback import walk_stack, walk_tb
+from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from evo.errors import ConfigurationError, notice
+from evo.plugins.mistakes import long_calls_named
 
 EVERY = 2.5  # seconds between looks at a call; one that is seen twice is reported
 RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
@@ -92,32 +92,14 @@ def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:
 @contextmanager
 def endless_named(module: str, functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
     """Print a line where a call of a game goes on for seconds, and where Ctrl-C ends one: function, file and line."""
-    over = threading.Event()
-    looked_at = (module, functions, threading.get_ident(), over)
-    thread = threading.Thread(target=_look, args=looked_at, name="endless calls", daemon=True)
-    thread.start()
     try:
-        yield
+        with long_calls_named(f"game {module}: ", partial(_call, functions), EVERY):
+            yield
     except KeyboardInterrupt as stop:
         call, where = _call(functions, walk_tb(stop.__traceback__))
         if call is not None:
             notice(f"game {module}: {where} was interrupted")
         raise
-    finally:
-        over.set()
-        thread.join()  # none is left where a process is forked
-
-
-def _look(module: str, functions: Mapping[str, Callable[..., Any]], thread: int, over: threading.Event) -> None:
-    """Report the first call of a thread that does not return within two looks."""
-    before: FrameType | None = None
-    while not over.wait(EVERY):
-        stack = [*walk_stack(sys._current_frames().get(thread))]
-        call, where = _call(functions, reversed(stack))
-        if call is not None and call is before:
-            notice(f"game {module}: {where} has not returned yet; is its loop endless? Ctrl-C ends it")
-            return
-        before = call
 
 
 def _call(

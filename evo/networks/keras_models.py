@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +37,10 @@ RUNS_CODE = {  # layers with code or files of their own
 VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "slice", "__ellipsis__"}  # which are no classes
 UNUSED = re.compile(r"compile_config|shared_object_id|\w+_(initializer|regularizer|constraint)")
 LARGEST, MOST = 40_000, 4 << 20  # characters of a description, which an experiment file must hold; bytes of its JSON
+MOST_NUMBERS = 1 << 27  # of a vector
+WRONG = (  # what a text that is no description of a model may raise
+    TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError, zlib.error,
+)  # fmt: skip
 BUILD_IT = "build it of keras.layers, with keras.Sequential or keras.Model(inputs, outputs)"
 
 
@@ -64,7 +71,7 @@ def describe(model: keras.Model) -> tuple[str, NDArray[np.float32]]:
         found = KerasModel(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"start: {error}") from None
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (*WRONG, NotImplementedError) as error:
         raise ConfigurationError(f"start: {model.name} cannot be rebuilt: {error!s:.200}; {BUILD_IT}") from error
     if len(text) > LARGEST:
         raise ConfigurationError(
@@ -89,17 +96,29 @@ class KerasModel:
         try:
             description = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), MOST))
             check(description["model"])
+            with ThreadPoolExecutor(1) as apart:  # what Keras remembers of an unfinished model ends with the thread
+                size = apart.submit(_size, deepcopy(description["model"])).result()
+            if size > MOST_NUMBERS:
+                raise ValueError(f"it has {size:,} weights, and at most {MOST_NUMBERS:,} fit")
             self.model: Any = keras.saving.deserialize_keras_object(description["model"], safe_mode=True)
             _set(self.model.non_trainable_weights, np.frombuffer(base64.b64decode(description["fixed"]), "<f4"))
-        except (TypeError, ValueError, KeyError, AttributeError, zlib.error) as error:
-            raise ConfigurationError(
-                f"the model cannot be rebuilt by Keras {keras.__version__}: {error!s:.200}"
-            ) from error
+        except WRONG as error:
+            why = f"{error!s:.200}" or type(error).__name__
+            raise ConfigurationError(f"the model cannot be rebuilt by Keras {keras.__version__}: {why}") from error
 
     def with_weights(self, weights: NDArray[np.float32]) -> Any:
         """Return the model with these weights; it is the same model each time.  # [P]"""
         _set(self.model.trainable_variables, weights)
         return self.model
+
+
+def _size(config: Any) -> int:
+    """Return how many weights a description has, without making any."""
+    import keras
+
+    with keras.StatelessScope(initialize_variables=False):
+        model: Any = keras.saving.deserialize_keras_object(config, safe_mode=True)
+    return sum(math.prod(one.shape) for one in model.variables)
 
 
 def check(config: Any) -> None:

@@ -6,15 +6,19 @@ import linecache
 import math
 import operator
 import re
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from evo.errors import ConfigurationError, EvoError
+from evo.errors import ConfigurationError, EvoError, notice
 from evo.plugins import registry
 
+LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen twice is reported
 MOST_CHOICES = 128  # an action is recorded in a byte
 MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
 OURS = ("evo", "snake")  # packages
@@ -64,6 +68,45 @@ def place_in_plugins(frame: FrameType) -> str:
     own = (one for one in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages)
     found = next(own, frames[0])
     return f"{found.f_code.co_qualname} ({Path(found.f_code.co_filename).name}:{found.f_lineno})"
+
+
+@contextmanager
+def long_calls_named(
+    who: str, call_in: Callable[[Iterable[tuple[FrameType, int]]], tuple[FrameType | None, str]], every: float
+) -> Iterator[None]:
+    """Print a line, once, where two looks at this thread, `every` seconds apart, see it in the same call.
+
+    `call_in` returns the frame of the call among frames, the newest last, and its place; None: there is no such call.
+    """
+    over, thread = threading.Event(), threading.get_ident()
+
+    def look() -> None:
+        before: FrameType | None = None
+        while not over.wait(every):
+            call, where = call_in(reversed([*walk_stack(sys._current_frames().get(thread))]))
+            if call is not None and call is before:
+                notice(f"{who}{where} has not returned yet; is its loop endless? Ctrl-C ends it")
+                return
+            before = call
+
+    looking = threading.Thread(target=look, name="endless calls", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()  # none is left where a process is forked
+
+
+def plug_in_calls_named(modules: Iterable[str]) -> AbstractContextManager[None]:
+    """Print a line, once, where a call of these plug-ins, or the import of one, takes very long in this thread."""
+    packages = {registry.module_of_file(module).partition(".")[0] for module in modules} - {*OURS}
+
+    def call_in(frames: Iterable[tuple[FrameType, int]]) -> tuple[FrameType | None, str]:
+        own = [one for one, _ in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages]
+        return (own[0], place_in_plugins(own[-1])) if own else (None, "")
+
+    return long_calls_named("plug-in ", call_in, LONG) if packages else nullcontext()
 
 
 def _not_compiled(text: str) -> ConfigurationError | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evo.environments.problem import PREFIX
 from evo.report.html import Chart
 from evo.store.run import Run
 from evo.training.accounting import PARTS
@@ -92,7 +93,13 @@ class Charts:
     def axes(self) -> list[Chart]:
         """Return what curves can be drawn over, by run."""
         return [
-            {"name": run.name, "generation": curves.generation, "frames": curves.frames, "seconds": curves.seconds}
+            {
+                "name": run.name,
+                "generation": curves.generation,
+                "frames": curves.frames,
+                "seconds": curves.seconds,
+                "step": step_named(run),
+            }
             for run, curves in zip(self.runs, self.curves, strict=True)
         ]
 
@@ -108,6 +115,11 @@ class Charts:
                         "colour": number if self.several else place,
                     })  # fmt: skip
         return found
+
+
+def step_named(run: Run) -> str:
+    """Return what the steps of a run are called: frames, or calls of a fitness function."""
+    return "calls" if run.config.environment.id.startswith(PREFIX) else "frames"
 
 
 def _constant(curves: Curves, name: str) -> bool:

@@ -12,7 +12,7 @@ from evo.errors import EvoError, counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
 from evo.plugins.registry import command
-from evo.report.charts import TIMES
+from evo.report.charts import TIMES, step_named
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
 from evo.report.replays import Replays
@@ -108,13 +108,15 @@ def times(runs: Sequence[Run]) -> Markup:
         parts = [sum(row.get(name, 0.0) for row in steady) for name in TIMES]
         shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
         spent = run.store.spent
-        frames = spent.frames + spent.frames_validating
-        pace = amount(frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
-        rows.append([duration(spent.seconds), f"{frames:,}", pace, *shares])
+        pace = amount((spent.frames + spent.frames_validating) / spent.seconds) if spent.seconds > 0 else UNKNOWN
+        played = [f"{spent.frames:,}", f"{spent.frames_validating:,}"]
+        rows.append([duration(spent.seconds), *played, pace, *shares])
         if len(runs) > 1:
             rows[-1].insert(0, run.name)
-    heads = [*(["run"] if len(runs) > 1 else []), "time", "frames", "frames per second", *TIMES.values()]
-    return table(heads, rows, range(len(heads) - len(TIMES) - 3, len(heads)))
+    unit = step_named(runs[0])
+    counts = [f"training {unit}", f"validation {unit}", f"{unit} per second"]
+    heads = [*(["run"] if len(runs) > 1 else []), "time", *counts, *TIMES.values()]
+    return table(heads, rows, range(len(heads) - len(TIMES) - 4, len(heads)))
 
 
 def lost_workers(run: Run) -> Markup:

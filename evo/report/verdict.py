@@ -12,7 +12,7 @@ from evo.diagnosis.signs import Signs
 from evo.errors import counted
 from evo.numbers import duration, number, percentage
 from evo.plugins import registry
-from evo.report.charts import rising
+from evo.report.charts import rising, step_named
 from evo.store.run import Run
 from evo.training.testing import Baseline
 
@@ -73,7 +73,8 @@ def trained(run: Run) -> str:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent
     validating = f" and {spent.frames_validating:,} of validation" if spent.frames_validating else ""
-    length = f"{counted(done, 'generation')}, {spent.frames:,} frames{validating}, {duration(spent.seconds)}"
+    played = f"{spent.frames:,} {step_named(run)}{validating}"
+    length = f"{counted(done, 'generation')}, {played}, {duration(spent.seconds)}"
     asked, stopped, end = experiment.generations, run.fact("stopped", str), ""
     if stopped and run.fact("generations") == done:
         end = f"; it ended early, for {stopped}"

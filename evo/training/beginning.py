@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, counted, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
 from evo.networks.network import Network
@@ -236,7 +236,8 @@ def handed_over(experiment: Experiment, fitness: float) -> str:
     """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
     start = start_of(experiment)
     if start is None or start.fitness is None:
-        cut = f" without its last {start.dropped} outputs" if start is not None and start.dropped else ""
+        dropped = 0 if start is None else start.dropped
+        cut = f" without its last {counted(dropped, 'output') if dropped > 1 else 'output'}" if dropped else ""
         return f"starts from {Path(experiment.run.init_from).name}{cut}, of fitness {fitness:z.3f} here"
     return f"starts from a champion of fitness {start.fitness:z.3f} in its own run, {fitness:z.3f} here"
 

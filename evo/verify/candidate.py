@@ -77,7 +77,8 @@ def replay_candidate(
             last = len(seeds) - 1
             raise ConfigurationError(f"--episode: must be 0 to {last}, the episodes of that generation's round")
         alone = replace(experiment, workers=processes.one_worker(experiment.workers))
-        with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
+        recorded_from = "" if episode is None else "episodes"  # is compiled before the deadline of the task begins
+        with closing(evaluator_of(alone, published.directory, recorded_from, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
             finite = bool(result.finite.all())
             if episode is not None and seeds is not None:

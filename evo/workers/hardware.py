@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 TIMEOUT = 30.0  # seconds; an unloaded driver takes some
 GPU = re.compile(r"^GPU (\d+): (.*) \(UUID: (GPU-[^)]+)\)\s*$")
 SLICE = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)\s*$")
+GROUPS = Path("/sys/fs/cgroup")
+QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # below it, of cgroups 2 and of cgroups 1
 DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -32,17 +35,18 @@ class Gpu:
         return self.slices or (str(self.index),)
 
 
-def cores() -> int:
+def cores(groups: Path = GROUPS) -> int:
     """Return how many CPU cores this process may use: those it is bound to, and no more than its container's share."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
         allowed = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return min(allowed, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no such limit
-        return allowed
+    for names in QUOTAS:
+        with suppress(OSError, ValueError):  # no such limit
+            quota, period = map(int, " ".join((groups / name).read_text() for name in names).split())
+            if quota > 0:
+                return min(allowed, max(1, -(-quota // period)))
+    return allowed
 
 
 def found() -> list[Gpu]:

@@ -135,8 +135,8 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
     """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
 
     A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come, unless
-    it waits for a processor or a disk. One that calls a plug-in has `FIRST` times as long for each step, however busy
-    it is.
+    it waits for a processor, a disk, or a process that it has started and that computes. One that calls a plug-in has
+    `FIRST` times as long for each step, however busy it is.
     """
     if not spec.deadline:  # it may wait for others
         yield
@@ -175,13 +175,34 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
 
 
 def _may_run() -> bool:
-    """Return whether another thread of this process runs, or waits for a processor or a disk; False where unknown."""
-    states = []
-    with suppress(OSError):  # not on this system, or a thread has just ended
-        for thread in Path("/proc/self/task").iterdir():
-            if thread.name != str(threading.get_native_id()):
-                states.append((thread / "stat").read_text().rpartition(") ")[2][0])
+    """Return whether another thread, or a process below this one, runs, or waits for a processor or a disk.
+
+    False where that is unknown.
+    """
+    states, own = [], str(threading.get_native_id())
+    for process in _with_those_below():
+        with suppress(OSError):  # not on this system, or a thread has just ended
+            for thread in (process / "task").iterdir():
+                if thread.name != own:
+                    states.append(_stat(thread)[0])
     return any(state in "RD" for state in states)
+
+
+def _with_those_below() -> list[Path]:
+    """Return the folders in /proc of this process and of all that descend from it."""
+    parents = dict[Path, str]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            parents[process] = _stat(process)[1]
+    found = newest = [Path("/proc", str(os.getpid()))]
+    while newest := [process for process, parent in parents.items() if parent in {one.name for one in newest}]:
+        found = found + newest
+    return found
+
+
+def _stat(process: Path) -> list[str]:
+    """Return what /proc has of a process or a thread, from its state and its parent on."""
+    return (process / "stat").read_text().rpartition(") ")[2].split()
 
 
 def _spawn(descriptor: int, spec: WorkerSpec, environment: dict[str, str]) -> int:

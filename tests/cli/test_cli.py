@@ -395,7 +395,9 @@ def test_a_wheel_holds_experiments_champions_and_pages_and_list_says_where(tmp_p
     assert f"experiments to start from: {ROOT / 'experiments'}\n" in called(tmp_path, "list", program="evo")[0]
 
 
-@pytest.mark.parametrize(("name", "value"), [("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "0")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "0"), ("NUMBA_NUM_THREADS", "x")]
+)
 def test_settings_that_keep_numba_from_compiling_are_refused_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:

@@ -240,7 +240,7 @@ def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     assert kernel_cache.root() != first
 
 
-@pytest.mark.parametrize("spoilt", ["writable by others", "another user's"])
+@pytest.mark.parametrize("spoilt", ["writable by others", "in a folder that others may write to", "another user's"])
 def test_a_directory_that_somebody_else_may_have_written_to_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoilt: str
 ) -> None:
@@ -252,9 +252,14 @@ def test_a_directory_that_somebody_else_may_have_written_to_is_not_used(
     finally:
         os.umask(before)
     assert (first, first.stat().st_mode & 0o777) == (tmp_path / "shared" / "snake-evo", 0o700)
+    assert first.parent.stat().st_mode & 0o777 == 0o700
     assert capsys.readouterr().err == ""
     if spoilt == "writable by others":
         first.chmod(0o777)
+    elif spoilt == "in a folder that others may write to":  # and may put another directory in its place
+        first.parent.chmod(0o1777)
+        assert kernel_cache.root() == first  # but nobody may rename what is another's there
+        first.parent.chmod(0o777)
     else:
         if os.getuid():
             pytest.skip("only root can give a directory away")

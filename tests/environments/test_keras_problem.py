@@ -142,3 +142,19 @@ def test_a_description_that_names_code_is_refused_before_anything_is_built() -> 
     large = keras.Sequential([keras.Input((1,)), keras.layers.Dense(20_000, trainable=False), keras.layers.Dense(1)])
     with pytest.raises(ConfigurationError, match="mostly of weights that are not trained"):
         describe(large)
+
+
+def packed(model: object) -> str:
+    """Return the text of a description."""
+    return base64.b64encode(zlib.compress(json.dumps({"model": model, "fixed": ""}).encode())).decode()
+
+
+def test_a_description_of_a_model_that_is_too_large_or_too_deep_is_refused_before_anything_is_built() -> None:
+    text, _ = describe(small())
+    model = json.loads(zlib.decompress(base64.b64decode(text)))["model"]
+    model["config"]["layers"][-1]["config"]["units"] = 10**12  # 52 TB
+    with pytest.raises(ConfigurationError, match=r"cannot be rebuilt by Keras .*: it has .* weights, and at most 134"):
+        KerasModel(packed(model))
+    nested = zlib.compress(b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b', "fixed": ""}')
+    with pytest.raises(ConfigurationError, match=r"cannot be rebuilt by Keras .*recursion"):
+        KerasModel(base64.b64encode(nested).decode())

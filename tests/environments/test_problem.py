@@ -237,6 +237,7 @@ def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
         (2, {"lower": np.nan}, "lower, upper: no number is from nan to inf"),
         (2, {"upper": "a"}, "upper: 'a' is neither a number nor a vector"),
         (2, {"lower": np.zeros(3)}, "lower, upper: each is a number, or 2 of them"),
+        (2, {"measures": None}, "measures: None is no list of names"),
         (2, {"workers": {"counts": 2}}, "workers.counts: unknown key"),
         (2, {"population": 8}, r"population: no option of a search; others are in sections"),
     ],

@@ -123,6 +123,7 @@ def test_a_run_has_the_layers_of_a_model_and_starts_from_its_weights(tmp_path: P
     [
         (2, "it has 2 outputs, and there are 3 actions"),
         (3, "starts from mine.keras, of fitness 1.500 here"),
+        (4, "starts from mine.keras without its last output, of fitness 1.500 here"),
         (5, "starts from mine.keras without its last 2 outputs, of fitness 1.500 here"),
     ],
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from itertools import count
 from pathlib import Path
 
@@ -39,6 +41,19 @@ class Environment(environment.Environment):
         return (1,)
 def make(options):
     return Environment()
+"""
+WAITING = """
+import time
+import gymnasium
+import numpy as np
+class Waiting(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        if "{where}" == "reset":
+            time.sleep(1000)
+gymnasium.register("{id}-v0", Waiting)
+if "{where}" == "import":
+    time.sleep(1000)
 """
 NUMBERS = count()
 
@@ -218,7 +233,8 @@ def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: 
     assert "--fork NAME" in err
     out = typed(tmp_path, "verify", "run", *plugin, code=3).stdout
     assert "not what it says" not in out
-    assert f"the code of plug-in {plugin[1]} differs from that of the run, so it cannot be replayed" in out
+    assert f"DIFFERS  the code of plug-in {plugin[1]} differs from that of the run\n" in out
+    assert "nothing can be replayed here, for what DIFFERS; the rest agrees: 2 generations" in out
     assert summary_of(tmp_path, *resume, "--fork", "other", apart=True)["generations"] == 2
     changed.unlink() if in_package else changed.write_text(CLIMBER)
     assert summary_of(tmp_path, *resume, apart=True)["generations"] == 2
@@ -285,3 +301,21 @@ def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["champion"]["test"]["mean_length"] == 3
     assert err.endswith("bye\n")
+
+
+@pytest.mark.parametrize("where", ["import", "reset"])
+def test_a_plug_in_for_which_the_main_process_waits_is_named(tmp_path: Path, where: str) -> None:
+    name = f"waiting{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text(WAITING.format(where=where, id=name.title()))
+    (tmp_path / "small.toml").write_text(f'[environment]\nid = "gymnasium:{name.title()}-v0"\n')
+    with command(tmp_path, "small.toml", "--plugin", name, "--backend", "serial") as process:
+        assert process.stderr is not None
+        late = threading.Timer(120, process.kill)
+        late.start()
+        said = next((line for line in process.stderr if line.startswith("note: plug-in")), "")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        late.cancel()
+    called = "<module>" if where == "import" else "Waiting.reset"
+    assert re.fullmatch(rf"note: plug-in {called} \({name}\.py:\d+\) has not returned yet; .*\n", said)
+    assert process.returncode == 130

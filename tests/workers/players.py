@@ -163,6 +163,12 @@ def prepare_and_tell(path: object) -> None:
     time.sleep(60)
 
 
+def prepare_by_a_child(context: object) -> None:
+    """Wait for another process that computes, as a compiler does."""
+    spin = "import time\nwhile time.process_time() < 3.0: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+
+
 def make_waiting(context: object) -> StandIn:
     threading.Event().wait()  # nobody sets it
     return StandIn(context)

@@ -395,3 +395,23 @@ def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:
     plain = Experiment.load(path).identity()
     sets = ['workers.kind="cpu"', 'workers.placement="weighted"', "workers.threads_inter=2", 'workers.start="spawn"']
     assert Experiment.load(path, *sets, "workers.log_placement=true", "learner.weight=3").identity() == plain
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 99),
+        ({"cpu/cpu.cfs_quota_us": "250000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 99),
+        ({}, 99),
+    ],
+)
+def test_a_container_s_share_of_the_cores_is_seen_in_both_versions_of_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], share: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(99)))
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert hardware.cores(tmp_path) == share

@@ -40,6 +40,6 @@ def main(arguments: Namespace) -> tuple[int, object]:
     cause = f", or its game writes outside its arrays ({TESTS.format(report.game)})" if report.game else ""
     result = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says{cause}"
     if not report.disagrees and report.changed_code:
-        result = f"{', '.join(report.changed_code)}, so it cannot be replayed; the rest agrees"
+        result = "nothing can be replayed here, for what DIFFERS; the rest agrees"
     print(f"{result}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     return 0 if report.ok else DataError.exit_code, report.numbers()

@@ -2,7 +2,7 @@
 // Draws the charts of a report with uPlot, from the JSON in #data.
 
 (() => {
-  const AXES = { frames: "frames", seconds: "seconds", generation: "generation" };
+  const AXES = { frames: report.runs[0]?.step, seconds: "seconds", generation: "generation" };
   const DASHES = [[], [6, 4], [2, 3]];
   const BORDERS = ["solid", "dashed", "dotted"];
   const COLOURS = 8;

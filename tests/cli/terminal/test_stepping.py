@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -81,6 +82,8 @@ def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(s
         "must be 0 to 3, the episodes of that generation"
         in called(small, *words, "--episode", 4, program="evo", code=2)[1]
     )
+    facts = json.loads(called(small, *words, "--episode", 2, "--json", program="evo")[0].splitlines()[-1])
+    assert (facts["episode"], facts["score"]) == (2, scores[2])
     mean = float(re.search(r"mean return (-?[0-9.]+)", whole)[1])
     assert sum(scores) / 4 - 1 <= mean <= sum(scores) / 4 + 3  # deaths cost 1, full boards bring 10
 
