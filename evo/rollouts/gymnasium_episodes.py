@@ -101,7 +101,8 @@ class Steps(Recorder):
         self._before_step(e, action, one, outputs)
         status = one.step(action)
         if not abs(one.reward) <= self._largest:  # also where it is NaN; a learner has float32
-            notice_once(f"{one.name}.step gave the reward {one.reward:g}; the network that played ranks worst")
+            beyond = f"gave a reward that is NaN or beyond {self._largest:.3g}"
+            notice_once(f"{one.name}.step {beyond}; the network that played ranks worst")
             return FAILED
         self._after_step(one, SEGMENT_END if is_last and status == GOES_ON else status)
         return status

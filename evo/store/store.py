@@ -208,10 +208,15 @@ class Store:
         if last:  # a thread that the interpreter's end cuts off inside of libhdf5 would have it wait for that
             self._flushing.acquire()
         with self._flushing:
-            held = self._require_writable()
+            held, place = self._require_writable(), self.directory
             try:
-                held.require(self.directory)
-                self._flush_generations()
+                held.require(place)
+                try:
+                    self._flush_generations()
+                except ResourceError:
+                    if self._require_writable() and self.directory == place:
+                        raise
+                    self._flush_generations()  # where it was renamed to meanwhile
                 if self._champion is not None:
                     write_champion(self.directory, *self._champion)
                     self._champion = None
@@ -335,9 +340,8 @@ class Store:
             self._durable.require_own(self.directory / MANIFEST)
             return
         if pending := [line for line in self._pending if line.generation >= len(self._durable)]:
-            made = write_generations(
-                self.directory, {line.generation: self._computed[line.generation] for line in pending}
-            )
+            computed = {line.generation: self._computed[line.generation] for line in pending}
+            made = write_generations(self.directory, computed)
             lines = [dataclasses.replace(line, files=made[line.generation]) for line in pending]
             self._durable.extend(self.directory / MANIFEST, lines)
         self._pending.clear()

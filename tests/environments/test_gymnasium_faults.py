@@ -73,7 +73,12 @@ def test_numbers_that_are_not_finite_are_named_by_workers_too(written: Written, 
         (
             REWARD,
             "-0.01 if self.walker < 8 else float('nan')",
-            ".step gave the reward nan; the network that played ranks worst",
+            ".step gave a reward that is NaN or beyond 1e+150; the network that played ranks worst",
+        ),
+        (
+            REWARD,
+            "1e160 * (1 + self.walker)",
+            ".step gave a reward that is NaN or beyond 1e+150; the network that played ranks worst",
         ),
         (
             SHOWN,

@@ -13,6 +13,7 @@ import pytest
 
 from evo.errors import DataError, LockedError, ResourceError
 from evo.files import lines
+from evo.store import store as store_module
 from evo.store.store import Store
 from tests.store.committing import commit, state, straight
 from tests.store.test_store import ROOT, assert_holds, finish, made
@@ -121,6 +122,24 @@ def test_a_run_whose_directory_is_renamed_goes_on_there(tmp_path: Path, hashes: 
     with Store.open(tmp_path / "folder" / "other") as store:
         assert_holds(store, hashes)
         assert (store.next_generation, len(store.metrics())) == (9, 9)
+
+
+def test_a_run_whose_directory_is_renamed_while_it_writes_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: list[str]
+) -> None:
+    write = store_module.write_generations
+
+    def renamed(directory: Path, computed: dict[int, object]) -> object:
+        if directory == tmp_path / "run":
+            directory.rename(tmp_path / "other")
+        return write(directory, computed)  # type: ignore[arg-type]
+
+    with made(tmp_path / "run", 3) as store:
+        monkeypatch.setattr(store_module, "write_generations", renamed)
+        commit(store, 3)
+        store.flush()
+        assert store.directory == tmp_path / "other"
+    assert finish(tmp_path / "other", 30) == hashes[30]
 
 
 def test_a_run_whose_directory_is_removed_ends_with_a_line(tmp_path: Path) -> None:
