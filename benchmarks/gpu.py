@@ -24,9 +24,9 @@ from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
 from evo.errors import DeviceError
+from evo.player import RunSpec
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
-from evo.rollouts.player import RunSpec
 from evo.workers import hardware, placement
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import WorkersOptions
@@ -54,7 +54,7 @@ def pool(case: Case, slots: list[dict[str, str]], inference: str, workers: Mappi
     policy = case.network.options.model_copy(update={"inference": inference})
     place, options = Path(tempfile.gettempdir()), WorkersOptions(**(workers or {}))
     spec = RunSpec(place, case.environment.options, policy, options, inference)  # type: ignore[arg-type]
-    return Pool(WorkerSpec("evo.rollouts.player:make_player", spec, "evo.rollouts.player:prepare"), slots)
+    return Pool(WorkerSpec("evo.player:make_player", spec, "evo.player:prepare"), slots)
 
 
 def speed(workers: Pool, tasks: list[Task]) -> float:

@@ -23,8 +23,8 @@ from evo.games.catalogue import snake
 from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.player import RunSpec
 from evo.records import ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.player import RunSpec
 
 ENVIRONMENT = snake.Options(size=5, starvation=1)
 POLICY = Policy(kind="linear")

@@ -22,9 +22,9 @@ import numpy as np
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.evaluators import processes
+from evo.player import RunSpec, make_player
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Player, Result, Task
-from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 

@@ -29,8 +29,8 @@ from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, evaluator_of
 from evo.evaluators import processes
 from evo.networks.network import Network
+from evo.player import RunSpec, make_player
 from evo.records import Episodes, Evaluator, Request, Task
-from evo.rollouts.player import RunSpec, make_player
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
 from evo.training.generation import addressed, play_out

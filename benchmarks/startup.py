@@ -28,7 +28,7 @@ PREPARE = """
 import sys, time
 from pathlib import Path
 from evo.config.experiment import Experiment
-from evo.rollouts.player import RunSpec, prepare
+from evo.player import RunSpec, prepare
 from numba.core import event
 experiment = Experiment.load(Path(sys.argv[1]))
 spec = RunSpec(Path("."), experiment.environment, experiment.policy)

@@ -198,7 +198,7 @@ def missing_kernels(experiment: Experiment) -> list[str]:
     if experiment.policy.player != "lanes":
         return []
     from evo.learning.gradient_algorithm import LEARNED
-    from evo.rollouts.player import PLAYED, RECORDED
+    from evo.player import PLAYED, RECORDED
 
     environment, records = environment_of(experiment.environment), experiment.transitions_from
     if environment.problem is not None or kernels_are_kept(experiment.network(), environment, records):

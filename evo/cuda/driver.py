@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.cuda.launch import Device, Source, arrays_in, words_of
-from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError
 
+# For tests alone, "module:class": what runs kernels in place of a GPU, with the same bits and far slower.
+STAND_IN = "EVO_CUDA_STAND_IN"
+INSTALL = "python -m pip install 'snake-evo[cuda]'"
 OUT_OF_MEMORY = 2  # of the driver's results
 MULTIPROCESSORS = 16  # of the attributes of a device
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6  # of the options of compiling
@@ -135,3 +141,17 @@ class CudaDriver(Device):
 
 def _place(array: NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
+
+
+def device_of_process() -> Device:
+    """Return the GPU that this process is pinned to.
+
+    ConfigurationError where the extra `cuda` is missing, DeviceError where there is no GPU.
+    """
+    if name := os.environ.get(STAND_IN):
+        module, _, kind = name.partition(":")
+        stand_in: Device = getattr(import_module(module), kind)()
+        return stand_in
+    if find_spec("numba_cuda") is None:
+        raise ConfigurationError(f'workers.kind: "gpu" needs numba-cuda, which is not installed; {INSTALL}')
+    return CudaDriver()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.cuda.plain import barrier, is_finite, load1, load4, square_root, store1
+from evo.errors import ConfigurationError
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
 from evo.kernels.layout import (
     ACTIVATIONS,
@@ -51,9 +52,12 @@ def table_of(network: Network, parts: int) -> tuple[NDArray[np.int32], int]:
 
     `parts` is how many groups of lanes a block has: layers with few outputs are cut into smaller tiles, so that all
     groups have something to do. A filter is always summed by one thread in one order: tiles change no bit.
+    ConfigurationError names layers that GPUs do not have yet.
     """
     rows, at = [], 0
     for layer in network.layers:
+        if not layer.weighted and layer.kind not in KINDS:
+            raise ConfigurationError(f"workers.kind: {layer.kind} layers are not played on GPUs yet; use the CPU")
         pixels = layer.out_height * layer.out_width
         tile = next((tile for tile in (8, 4) if pixels * -(-layer.filters // tile) >= parts), 1)
         padded = -(-layer.filters // tile) * tile if layer.weighted else 0

@@ -7,7 +7,7 @@ process: its bits are the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,16 @@ from evo.cuda import kernels
 from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device, Source, arrays_in
 from evo.cuda.layers import BY_LAYERS, NO_CROSSOVER, UNIFORM, table_of
-from evo.environment import Environment
+from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, are_finite
-from evo.networks.network import Network
-from evo.records import TRUNCATED, Episodes, Result, Segment, Task, empty_result
+from evo.networks.candidates import Rebuilder
+from evo.records import TRUNCATED, ActionRule, Episodes, Result, Segment, Task, WeightSource, empty_result
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.segments import SegmentBuffers
 
 THREADS = 128  # of a block: four for each lane
+GOLDEN_STEPS = 20
 MOST_BYTES = 1 << 32  # of buffers
 CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
 
@@ -34,10 +35,11 @@ CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
 class CudaRollout:
     """Plays tasks with one network in one compiled game on a device; buffers are kept there, results are not."""
 
-    def __init__(self, network: Network, environment: Environment, device: Device, threads: int = THREADS) -> None:
-        self.network, self.environment, self.size = network, environment, network.size
-        self._cpu, self._game = Rollout(network, environment), environment.game
-        self.kernel = self._cpu.kernel
+    def __init__(self, cpu: Rollout, device: Device, threads: int = THREADS) -> None:
+        """`cpu` plays the same on the CPU; ConfigurationError where the network has layers that are not for GPUs."""
+        self._cpu, self._game, self.kernel = cpu, cpu.environment.game, cpu.kernel
+        self.network, self.environment, self.size = cpu.network, cpu.environment, cpu.size
+        network = cpu.network
         self.kernel.device = device.name
         self._device, self._threads = device, threads
         table, padded = table_of(network, threads // LANES)
@@ -60,6 +62,26 @@ class CudaRollout:
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
         return self._play_episodes(task, task.play, parents)
+
+    def check(self, segments: bool) -> None:
+        """Play golden episodes, and a segment, on the device and on the CPU; DeviceError where a bit differs."""
+        candidates, episodes = self._device.golden
+        parents, keys = np.empty((1, self.size), np.float32), np.arange(candidates, dtype=np.uint64)
+        Rebuilder(self.network).fresh(np.uint64(1), parents[0])
+        rows = np.arange(candidates, dtype=np.int32) % 2 - 1  # fresh ones, and children of the first parent
+        source = WeightSource(rows, np.full_like(rows, -1), keys, np.full(candidates, 0.1, np.float32))
+        seeds = np.arange(episodes, dtype=np.uint64)
+        drawn = ActionRule("gaussian" if self._game.continuous else "softmax")
+        tasks = [Task(source, Episodes(seeds), ActionRule())]
+        if segments:
+            tasks.append(Task(source.some(slice(1)), Segment(self._game.begin(seeds), GOLDEN_STEPS), drawn))
+        for task in tasks:
+            ours, theirs = self.play(task, parents), self._cpu.play(task, parents)
+            if not _equal(ours, replace(theirs, lane_slots=ours.lane_slots)):
+                raise DeviceError(
+                    f"{self._device.name} does not compute the bits of the CPU's kernel, so it would change results; "
+                    'play on the CPU with workers.kind = "cpu"'
+                )
 
     def _play_episodes(self, task: Task, play: Episodes, parents: NDArray[np.float32]) -> Result:
         candidates, episodes, metrics = len(task.weights), len(play.seeds), len(self._game.episode_metrics)
@@ -145,3 +167,12 @@ class CudaRollout:
     def _keep(self, *arrays: NDArray[Any]) -> None:
         for array in arrays:
             self._device.keep(array)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two results, or parts of them, are equal in every bit."""
+    if isinstance(one, np.ndarray):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    if is_dataclass(one):
+        return type(one) is type(other) and all(_equal(vars(one)[name], vars(other)[name]) for name in vars(one))
+    return bool(one == other)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from evo.rollouts.player import RunSpec, worst
+from evo.player import RunSpec, worst
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LocalOptions
@@ -32,9 +32,9 @@ def one_worker(workers: WorkersOptions) -> Options:
 
 def make(options: Options, spec: RunSpec, attempts: int = ATTEMPTS) -> Pool:
     """Return the evaluator of a run."""
-    player = "evo.rollouts.player:make_player"
+    player = "evo.player:make_player"
     return Pool(
-        WorkerSpec(player, spec, "evo.rollouts.player:prepare", options.start, options.deadline),
+        WorkerSpec(player, spec, "evo.player:prepare", options.start, options.deadline),
         options.slots(spec.inference, spec.learner),
         options.threads,
         attempts=attempts,

@@ -12,12 +12,12 @@ from queue import SimpleQueue
 from evo import clock
 from evo.environments.instances import OPEN
 from evo.errors import DeviceError
+from evo.player import RunSpec, make_player
 from evo.process import Stopped
 from evo.records import Effort, Played, Player, Result, Task
-from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import Failed
 from evo.workers.options import LearnerDevices, describe_learner
-from evo.workers.placement import LocalOptions, Slots
+from evo.workers.placement import CUDA_PLAYER, LocalOptions, Slots
 
 
 class Options(LocalOptions):
@@ -120,6 +120,8 @@ def _leave(playing: _Playing, exit_code: int) -> None:
 
 def make(options: Options, spec: RunSpec) -> Serial:
     """Return the evaluator of a run, on the first of its devices."""
-    if spec.inference == "tensorflow":
-        os.environ.update(options.slots(spec.inference)[0])
-    return Serial(make_player(spec))
+    os.environ.update(options.slots(spec.inference)[0])
+    try:
+        return Serial(make_player(spec))
+    finally:
+        os.environ.pop(CUDA_PLAYER, None)  # of this player alone

@@ -47,10 +47,10 @@ class WorkersOptions(Section):
 
     backend: str = Field("processes", description="which backend plays tasks; see `evo list`")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description='number of workers; "auto" = one per CPU core, or two per GPU'
+        "auto", description='number of workers; "auto" = one per CPU core, or per GPU, or two per GPU with TensorFlow'
     )
     kind: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description='devices of workers that use TensorFlow; "auto" = GPUs if any'
+        "auto", description='devices of workers; "auto" = with TensorFlow GPUs if any, with the exact kernel the CPU'
     )
     memory: Literal["growth", "all", "limit"] = Field(
         "growth",

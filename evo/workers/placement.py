@@ -20,7 +20,8 @@ BY_BUS = "PCI_BUS_ID"  # the order of nvidia-smi; by default CUDA numbers the fa
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
-PER_GPU = 2  # workers by default: one computes while the other steps its environments
+CUDA_PLAYER = "EVO_CUDA_PLAYER"  # set to 1 where a worker plays on its GPU with the exact kernel
+PER_GPU = 2  # workers of TensorFlow by default: one computes while the other steps its environments
 Slots = list[dict[str, str]]
 
 GpuWorkers = Annotated[int, Field(ge=0, le=1024)]
@@ -66,7 +67,7 @@ class LocalOptions(WorkersOptions):
 
     def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
         """Return the environment variables of each worker; DeviceError where a device is missing."""
-        wanted = inference == "tensorflow" or (learner is not None and bool(learner.gpus))
+        wanted = inference == "tensorflow" or self.on_gpu or (learner is not None and bool(learner.gpus))
         found = hardware.found() if wanted else None
         return plan(self, inference, os.environ.get(VISIBLE), found, learner, hardware.cores())
 
@@ -81,7 +82,8 @@ class LocalOptions(WorkersOptions):
                 there = describe(plan(self, inference, learner=learner), learner)
             except DeviceError:  # "gpu", and no option says which
                 number = "all GPUs together" if self.count != "auto" else "each GPU"
-                count = PER_GPU if self.count == "auto" else self.count
+                each = PER_GPU if inference == "tensorflow" else 1
+                count = each if self.count == "auto" else self.count
                 there = f"{count} workers on {number}{describe_learner(learner)}"
             return f"{there}\n# not on this machine: {absent}"
 
@@ -95,6 +97,9 @@ def plan(
     cores: int = 1,
 ) -> Slots:
     """Return the environment variables of each worker, from [workers] and what computes the networks.
+
+    With the exact kernel a GPU has one worker, unless workers.gpus says another number, and those of workers.count that
+    are left play on the CPU: results are the same. With TensorFlow all workers are on GPUs, or none.
 
     `visible` is the user's own CUDA_VISIBLE_DEVICES (None: every GPU). GPU i is its i-th entry, so hidden GPUs stay
     hidden. `found` are the GPUs of the machine (None: those that are asked for); `learner` is None where nothing
@@ -110,12 +115,10 @@ def plan(
     if absent := [number for number in named if number >= len(seen)]:
         see = f"{len(seen)} GPU{'s' if len(seen) > 1 else ''}" if seen else 'no GPU; "CPU:0" is the CPU'
         raise DeviceError(f'learner.devices: "GPU:{absent[0]}" is missing: this process sees {see}')
-    if inference != "tensorflow":
-        if gpus or workers.gpu_ids or workers.kind == "gpu":
-            key = "gpus" if gpus else "kind" if workers.kind == "gpu" else "gpu_ids"
-            raise ConfigurationError(f'workers.{key}: only policy.inference = "tensorflow" computes on GPUs')
+    exact = inference != "tensorflow"
+    if exact and not workers.on_gpu:
         return [{} for _ in range(cores if count == "auto" else count)]
-    if gpus and count not in ("auto", sum(gpus)):
+    if gpus and count != "auto" and (count < sum(gpus) or (not exact and count > sum(gpus))):
         raise ConfigurationError(
             f"workers.count: {count} is not the {sum(gpus)} workers that workers.gpus = {gpus} adds up to; "
             "leave one of them out (a mixture of GPUs and CPUs would not give one result)"
@@ -129,6 +132,10 @@ def plan(
                 + '; "auto" plays on the CPU where there is none'
             )
         return [{VISIBLE: NO_GPU} for _ in range(cores if count == "auto" else count)]
+    if exact:
+        shared = zip(names, gpus or [1] * len(names), strict=True)
+        slots = [pinned(name, visible, {CUDA_PLAYER: "1"}) for name, share in shared for _ in range(share)]
+        return slots if count == "auto" else (slots + [{}] * count)[:count]
     learner_at = _learner_at(learner, names, seen, found)
     shares = _shares(workers, len(names), learner_at, learner.weight if learner else 0)
     for number, share in enumerate(shares):
@@ -139,11 +146,13 @@ def plan(
                 f'{also}; use "growth" or "limit"'
             )
     memory = memory_variables(workers)
-    slots: Slots = []
-    for name, share in zip(names, shares, strict=True):
-        order = {ORDER: BY_BUS} if visible is None and name.isdigit() else {}
-        slots += [{VISIBLE: name, **order, **memory} for _ in range(share)]
-    return slots
+    return [pinned(name, visible, memory) for name, share in zip(names, shares, strict=True) for _ in range(share)]
+
+
+def pinned(name: str, visible: str | None, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a worker on a GPU, with some more; `visible` is as in `plan`."""
+    order = {ORDER: BY_BUS} if visible is None and name.isdigit() else {}
+    return {VISIBLE: name, **order, **more}
 
 
 def describe(slots: Slots, learner: LearnerDevices | None = None) -> str:

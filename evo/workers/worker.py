@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from evo import clock
 from evo.environments.instances import OPEN
-from evo.errors import DeviceMemoryError, ResourceError, counted
+from evo.errors import DeviceLostError, DeviceMemoryError, ResourceError, counted
 from evo.plugins import mistakes
 from evo.process import outlive_parent
 from evo.records import Player
@@ -273,6 +273,9 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
                 player.notices = ()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
+            except DeviceLostError as error:  # as if the worker had died: its task is played in another process
+                print(f"worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
+                os._exit(1)
             except DeviceMemoryError as error:
                 channel.send(GivesUp(ticket, str(error)))
                 os._exit(0)

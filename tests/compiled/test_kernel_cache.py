@@ -168,7 +168,7 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
 def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
     script = (
         "from pathlib import Path; from tests.helpers.specs import spec; "
-        "from evo.rollouts.player import prepare; "
+        "from evo.player import prepare; "
         "from evo.rollouts.rollout import play_episodes; from evo.rollouts.segments import play_envs; "
         f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_envs.signatures))"

@@ -73,7 +73,7 @@ def compare(
     environment = case.environment()
     network = Network.of(Options(**case.policy), environment, case.extra)
     source, parents = candidates_of(network, candidates, case.crossover, case.scale)
-    ours, theirs = CudaRollout(network, environment, device, case.threads), Rollout(network, environment)
+    ours, theirs = CudaRollout(Rollout(network, environment), device, case.threads), Rollout(network, environment)
     seeds, how = np.random.default_rng(2).integers(0, 1 << 63, episodes).astype(np.uint64), ActionRule(case.rule, 0.2)
     task = Task(source, Episodes(seeds), how)
     expected = theirs.play(task, parents)
@@ -81,14 +81,14 @@ def compare(
     frames = expected.frames
     if envs:
         assert environment.game is not None
-        states, rule = environment.game.begin(seeds[:1] + np.arange(envs, dtype=np.uint64)), "greedy"
-        for rule in ("greedy", case.rule):
-            segment = Task(source.some(slice(0, 1)), Segment(states, steps), ActionRule(rule, 0.2))
+        states = environment.game.begin(seeds[:1] + np.arange(envs, dtype=np.uint64))
+        for _ in range(2):
+            segment = Task(source.some(slice(0, 1)), Segment(states, steps), how)
             expected = theirs.play(segment, parents)
             assert_equal(ours.play(segment, parents), expected)
             assert expected.envs is not None
             states, frames = expected.envs, frames + expected.frames
         broken = source.some(np.flatnonzero(source.rows == 4)[:1].tolist())
         if len(broken):
-            assert not ours.play(Task(broken, Segment(states, steps), ActionRule(case.rule)), parents).finite.any()
+            assert not ours.play(Task(broken, Segment(states, steps), how), parents).finite.any()
     return frames

@@ -8,8 +8,8 @@ from typing import Any
 
 from evo.evaluators import processes
 from evo.networks.network import Options as Policy
+from evo.player import RunSpec
 from evo.plugins import registry
-from evo.rollouts.player import RunSpec
 from evo.workers.options import WorkersOptions
 
 

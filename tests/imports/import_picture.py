@@ -21,9 +21,9 @@ LAYERS = (
     "version", "errors", "numbers", "clock", "process", "statistics", "toml", "mistakes", "records",
     "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
-    "rollouts", "cuda", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages",
-    "verify", "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning", "testing", "cli",
-    "__main__", "__init__",
+    "rollouts", "cuda", "player", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training",
+    "pages", "verify", "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning",
+    "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

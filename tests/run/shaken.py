@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from evo.evaluators import processes
+from evo.player import RunSpec
 from evo.records import Played
-from evo.rollouts.player import RunSpec
 from evo.workers.pool import Pool
 
 plugs_into = "evaluators"

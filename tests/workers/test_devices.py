@@ -74,7 +74,7 @@ def test_a_process_that_learns_counts_gpus_as_the_plan_does(
 @pytest.mark.long
 def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
-        "from pathlib import Path; from tests.helpers.specs import spec; from evo.rollouts.player import prepare; "
+        "from pathlib import Path; from tests.helpers.specs import spec; from evo.player import prepare; "
         "prepare(spec(Path('.'), {'id': 'snake'}, {'inference': 'tensorflow'}, {}, 'tensorflow')); "
         "from tensorflow.python.eager import context; assert context.context()._physical_devices is None; "
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "

@@ -29,7 +29,7 @@ def pools() -> Iterator[Pools]:
     opened = []
 
     def opening(player: str, slots: list[dict[str, str]], start: str = "forkserver", context: Any = None) -> Pool:
-        prepare = "evo.rollouts.player:prepare" if context is not None else ""
+        prepare = "evo.player:prepare" if context is not None else ""
         opened.append(Pool(WorkerSpec(player, context, prepare, start), slots))
         return opened[-1]
 
@@ -140,7 +140,7 @@ def test_a_device_that_cannot_hold_the_network_is_given_up(pools: Pools, tmp_pat
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "16"}  # a real limit
     policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [4096], "inference": "tensorflow"}
     context = spec(tmp_path, {"id": "snake", "size": 6, "starvation": 12, "window": 7}, policy, None, "tensorflow")
-    pool = pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
+    pool = pools("evo.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
     message = "worker 0 .* on the CPU gives up: out of memory on the CPU: OOM when allocating tensor with shape"
     with pytest.raises(DeviceMemoryError, match=message):
         pool.map([fresh(16)])

@@ -19,7 +19,7 @@ from evo.setup import CLUSTERS, LearnerOptions
 from evo.workers import hardware, placement
 from evo.workers.hardware import VISIBLE, Gpu
 from evo.workers.options import LearnerDevices
-from evo.workers.placement import GROWTH, LocalOptions, describe
+from evo.workers.placement import CUDA_PLAYER, GROWTH, LocalOptions, describe
 
 TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
@@ -143,6 +143,30 @@ def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() ->
 
 
 @pytest.mark.parametrize(
+    ("workers", "wanted"),
+    [
+        ({}, ["", ""]),
+        ({"kind": "cpu", "count": 3}, ["", "", ""]),
+        ({"kind": "gpu"}, ["0", "1", "2", "3"]),  # one on each
+        ({"kind": "gpu", "count": 6}, ["0", "1", "2", "3", "", ""]),  # the others on the CPU: results are the same
+        ({"kind": "gpu", "count": 2}, ["0", "1"]),
+        ({"gpus": [3, 0, 1]}, ["0", "0", "0", "2"]),
+        ({"gpu_ids": [3], "count": 3}, ["3", "", ""]),
+    ],
+)
+def test_the_exact_kernel_has_a_worker_on_each_gpu_that_is_asked_for(workers: Any, wanted: list[str]) -> None:
+    slots = plan(workers, "lanes", found=FOUR, cores=2)
+    assert [slot.get(VISIBLE, "") for slot in slots] == wanted
+    assert [slot.get(CUDA_PLAYER) for slot in slots] == ["1" if name else None for name in wanted]
+    assert all(GROWTH not in slot for slot in slots)
+
+
+def test_the_exact_kernel_falls_back_to_no_other_device() -> None:
+    with pytest.raises(DeviceError, match="sees no GPU"):
+        plan({"kind": "gpu"}, "lanes", found=[])
+
+
+@pytest.mark.parametrize(
     ("workers", "more", "said"),
     [
         ({"gpus": [1, 1]}, {"found": []}, "lists 2 GPUs, but this machine has none"),
@@ -169,9 +193,8 @@ def test_a_device_that_is_not_there_is_named(workers: dict[str, Any], more: dict
 @pytest.mark.parametrize(
     ("workers", "inference", "learner", "key"),
     [
-        ({"gpus": [1]}, "lanes", None, "workers.gpus"),
-        ({"gpu_ids": [1]}, "lanes", None, "workers.gpu_ids"),
-        ({"kind": "gpu"}, "lanes", None, "workers.kind"),
+        ({"gpus": [2], "count": 1}, "lanes", None, "workers.count"),
+        ({"gpus": [1, 1], "gpu_ids": [0]}, "lanes", None, "workers.gpu_ids"),
         ({"gpus": [1], "count": 2}, "tensorflow", None, "workers.count"),
         ({"gpus": [1, 1], "gpu_ids": [0]}, "tensorflow", None, "workers.gpu_ids"),
         ({"gpu_ids": ["GPU-1", "GPU-11"]}, "tensorflow", None, "workers.gpu_ids: .* names a GPU twice"),

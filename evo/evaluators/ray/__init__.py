@@ -20,9 +20,9 @@ from pydantic import Field, model_validator
 from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import Scratch, installed
 from evo.evaluators.ray.tasks import DriverSpec
+from evo.player import RunSpec
 from evo.plugins import registry
 from evo.records import Played, Task
-from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
 from evo.workers.fork_server import THREADS, start_connected
 from evo.workers.hardware import cores

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceMemoryError, first_line
 from evo.evaluators.ray.cluster import RayCluster, capacity
 from evo.evaluators.ray.worker import Lost, RayAnswer, play
+from evo.player import RunSpec, worst
 from evo.plugins.code import code_of
 from evo.records import Played, Task
-from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Channel, Failed, GivesUp, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.pool import FIRST_DEADLINE, GROWTH

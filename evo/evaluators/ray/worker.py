@@ -19,9 +19,9 @@ from evo.environments.instances import OPEN
 from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.guard import Guard
+from evo.player import RunSpec, make_player
 from evo.plugins.code import other_code
 from evo.records import Player, Result, Task
-from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import OUT_OF_MEMORY, Failed, GivesUp, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.hardware import VISIBLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from evo import clock
+from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
@@ -16,6 +18,7 @@ from evo.plugins import registry
 from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import LearnerDevices, WorkersOptions
+from evo.workers.placement import CUDA_PLAYER
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
         kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
         rollouts = _rollouts(spec, kernel)
+    elif os.environ.get(CUDA_PLAYER):
+        rollouts = _on_gpu(rollouts, spec.transitions_from == "segments")
     player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
     seen = set[str]()
     for rollout in rollouts:
@@ -113,6 +118,23 @@ def worst(spec: RunSpec, task: Task) -> Result:
     """Return the result of a task that cannot be played, as `workers.on_poison = "worst"` wants it."""
     registry.load(spec.plugins)
     return worst_result(task, registry.environment_of(spec.environment))
+
+
+def _on_gpu(rollouts: list[Any], segments: bool) -> list[Any]:
+    """Return rollouts on the GPU of this process, which gives the bits of the CPU's kernel, as golden tasks show.
+
+    ConfigurationError where one cannot be there, DeviceError where there is no GPU, or one with other bits.
+    """
+    from evo.cuda.driver import device_of_process
+    from evo.cuda.rollout import CudaRollout
+
+    if any(rollout.environment.game is None for rollout in rollouts):
+        raise ConfigurationError("workers.kind: only compiled games are played on GPUs, and this environment is none")
+    device = device_of_process()
+    made = [CudaRollout(rollout, device) for rollout in rollouts]
+    for one in made:
+        one.check(segments)
+    return made
 
 
 def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:

@@ -1,0 +1,154 @@
+"""Runs whose workers play on a GPU, for which Numba's simulator stands in: the hash of workers on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.cuda.driver import STAND_IN
+from evo.evaluators import processes, serial
+from evo.records import Episodes, Task, WeightSource
+from evo.workers.hardware import VISIBLE
+from tests.cuda.comparing import assert_equal
+from tests.helpers.specs import make, spec
+
+ROOT = Path(__file__).parents[2]
+SIMULATED = {"NUMBA_ENABLE_CUDASIM": "1", VISIBLE: "0", STAND_IN: "evo.cuda.simulator:Simulator"}
+TINY = """
+[run]
+generations = 2
+[environment]
+id = "catch"
+[policy]
+conv = [[2, 3, 3]]
+dense = []
+[validation]
+every = 2
+episodes = 3
+finalists = 1
+[test]
+every = 0
+episodes = 70
+[ga]
+population = 6
+parents = 2
+elites = 1
+episodes = 3
+[ppo]
+envs = 4
+horizon = 6
+envs_per_task = 2
+minibatches = 1
+epochs = 1
+"""
+
+
+def run(where: Path, *words: str, code: int = 0, **environment: str) -> dict[str, Any]:
+    """Run the command, and return the JSON that it ends with."""
+    (where / "tiny.toml").write_text(TINY)
+    line = [sys.executable, "-m", "evo.run", *words, "--json"]
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(line, cwd=where, env=there, capture_output=True, text=True, timeout=900)
+    assert done.returncode == code, done.stderr[-3000:]
+    return {**json.loads(done.stdout.splitlines()[-1]), "stderr": done.stderr}
+
+
+def comparable(summary: dict[str, Any]) -> list[Any]:
+    return [summary[name] for name in ("status", "state_hash", "frames", "champion")]
+
+
+def test_a_worker_on_a_gpu_gives_the_hash_of_the_cpu(tmp_path: Path) -> None:
+    expected = run(tmp_path, "tiny.toml", "--backend", "serial")
+    found = run(tmp_path, "tiny.toml", "--set", "workers.kind=gpu", **SIMULATED)
+    assert comparable(found) == comparable(expected)
+    assert "1 worker on GPU 0 (CUDA simulator)" in found["stderr"]
+
+
+@pytest.mark.long
+def test_workers_on_gpus_and_cpus_share_tasks_and_one_that_is_killed_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = {"kind": "gpu", "count": 2}
+    made = spec(tmp_path, {"id": "catch"}, {"conv": [[2, 3, 3]], "dense": []}, workers)
+    source = WeightSource(*np.full((2, 4), -1, np.int32), np.arange(4, dtype=np.uint64), np.zeros(4, np.float32))
+    tasks = [Task(source.some([k]), Episodes(np.arange(3, dtype=np.uint64))) for k in (0, 1, 2, 3) * 3]
+    expected = make(serial, made_for_cpu := replace(made, workers=processes.Options())).map(tasks).results
+    assert made_for_cpu.workers.kind == "auto"
+    for name, value in SIMULATED.items():
+        monkeypatch.setenv(name, value)
+    pool = make(processes, made)
+    try:
+        for killed in (False, True):
+            for _ in range(1000):  # the worker on the GPU starts later, with its golden episodes
+                played = pool.map(tasks)
+                for found, wanted in zip(played.results, expected, strict=True):
+                    assert_equal(found, wanted)
+                if all(played.effort.busy) and (not killed or played.effort.replaced):
+                    break
+                if killed:
+                    os.kill(pool.pids[0], signal.SIGKILL)
+            else:
+                pytest.fail("a worker has played nothing")
+    finally:
+        pool.close()
+
+
+@pytest.mark.long
+def test_a_run_goes_on_from_a_gpu_to_the_cpu_and_back(tmp_path: Path) -> None:
+    expected = run(tmp_path, "tiny.toml", "--generations", "3", "--backend", "serial")
+    gpu = ("--set", "workers.kind=gpu")
+    first = run(tmp_path, "tiny.toml", "--generations", "1", "--run-dir", "r", *gpu, **SIMULATED)
+    assert first["generations"] == 1
+    run(tmp_path, "--resume", "r", "--generations", "2", "--set", "workers.kind=cpu")
+    found = run(tmp_path, "--resume", "r", "--generations", "3", *gpu, **SIMULATED)
+    assert comparable(found) == comparable(expected)
+
+
+@pytest.mark.long
+def test_segments_on_a_gpu_give_the_hash_of_the_cpu(tmp_path: Path) -> None:
+    words = ("tiny.toml", "--algorithm", "ppo", "--set", "learner.arithmetic=exact")
+    expected = run(tmp_path, *words, "--backend", "serial")
+    found = run(tmp_path, *words, "--backend", "serial", "--set", "workers.kind=gpu", **SIMULATED)
+    assert comparable(found) == comparable(expected)
+
+
+def test_a_device_that_is_missing_or_has_other_bits_ends_a_run_with_5(tmp_path: Path) -> None:
+    words = ("tiny.toml", "--set", "workers.kind=gpu")
+    assert "sees no GPU" in run(tmp_path, *words, code=5, **{VISIBLE: "-1"})["error"]
+    wrong = {**SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:WrongDevice"}
+    found = run(tmp_path, *words, "--backend", "serial", code=5, **wrong)
+    assert "does not compute the bits of the CPU's kernel" in found["error"]
+
+
+def test_an_environment_that_is_no_compiled_game_is_refused(tmp_path: Path) -> None:
+    words = (
+        "tiny.toml",
+        "--set",
+        "environment.id=gymnasium:CartPole-v1",
+        "--set",
+        "policy.kind=mlp",
+        "--set",
+        "policy.conv=[]",
+    )
+    found = run(tmp_path, *words, "--backend", "serial", "--set", "workers.kind=gpu", code=2, **SIMULATED)
+    assert "only compiled games" in found["error"]
+
+
+def WrongDevice() -> Any:  # a class that is made where the simulator is
+    from evo.cuda.simulator import Simulator
+
+    class Wrong(Simulator):
+        def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any) -> None:
+            super().run(program, arguments, blocks, threads, results)
+            results[0][0] += 1
+
+    return Wrong()
