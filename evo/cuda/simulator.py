@@ -42,12 +42,14 @@ class Simulator(Device):
         self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
     ) -> None:
         """Run a kernel in place."""
-        plain_ones = [_attributes(argument) if isinstance(argument, np.void) else argument for argument in arguments]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # words of Philox overflow on purpose
-            program[blocks, threads](*plain_ones)
+            program[blocks, threads](*map(_simulated, arguments))
 
 
-def _attributes(record: np.void) -> SimpleNamespace:
-    """Return the fields of a record as attributes, as compiled code has them."""
-    return SimpleNamespace(**{name: record[name] for name in record.dtype.names or ()})
+def _simulated(argument: Any) -> Any:
+    """Return an argument as the simulator takes it: fields of a record as attributes, and no copy to a file."""
+    if isinstance(argument, np.void):
+        return SimpleNamespace(**{name: argument[name] for name in argument.dtype.names or ()})
+    is_file = isinstance(argument, np.ndarray) and not argument.flags.writeable
+    return cuda.In(argument) if is_file else argument
