@@ -27,7 +27,6 @@ from evo.toml import plain, section_text, value_text
 from evo.workers.options import LearnerDevices, WorkersOptions
 
 ARITHMETIC = "learner.arithmetic"  # of an identity
-CANDIDATES_ON_GPU = 512  # of a task: one launch fills a GPU
 LEARNING_RULES = "environment.training_generations, version"  # of an identity
 OTHER_OPTIONS = (
     "{}: another version of snake-evo began this run, or its configuration was changed; go on with that version, or "
@@ -218,9 +217,7 @@ class Experiment:
     @property
     def candidates_per_task(self) -> int:
         """Return how many candidates play in one task."""
-        usual, workers = self.options.candidates_per_task(self.network().flops), self.workers
-        if self.inference == "lanes" and workers.on_gpu and workers.count == "auto":  # no CPU waits for a large task
-            usual = max(usual, CANDIDATES_ON_GPU)
+        usual = self.workers.usual_candidates(self.inference, self.options.candidates_per_task(self.network().flops))
         each = per_task(environment_of(self.environment), self.options.candidates(), usual)
         return self.workers.candidates_per_task or each
 
