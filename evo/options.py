@@ -107,6 +107,7 @@ class AlgorithmOptions(Section):
     """The section of an algorithm, with what the trainer needs to know of any algorithm."""
 
     learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
+    remembers: ClassVar[bool] = False  # whether what learns may have a network with memory
     replays: ClassVar[bool] = False  # whether a resume plays recorded training episodes again
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = ""  # what is recorded; "" = no transitions
     in_probe: ClassVar[Mapping[str, Any]] = {}  # options with other values in a short probe of what a run takes

@@ -143,6 +143,7 @@ class Transitions:
     next_observations: NDArray[np.generic]  # [N, ...] as `observations`
     next_action_masks: NDArray[np.int8] | None  # [N, A]
     next_outputs: NDArray[np.float32]  # [N, O]
+    memories: NDArray[np.float32] | None = None  # [M, S] hidden state before the step; None: the network has none
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -6,6 +6,8 @@ A generation plays `horizon` steps in each of `envs` environments, and makes one
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,17 +22,21 @@ from evo.setup import Setup
 class Options(ActorCriticOptions):
     """The [a2c] section."""
 
+    remembers: ClassVar[bool] = True
+
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
     whole_episodes: hp.WholeEpisodes = False
     gae_lambda: hp.GaeLambda = 0.95
+    bptt: hp.Bptt = 0
+    burn_in: hp.BurnIn = 0
 
 
 class A2C(PolicyGradient):
     """Generalised advantages, which segments bootstrap from the value."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, options.envs)
+        super().__init__(options, setup, options.envs, pieces=hp.pieces_of(options, setup.network))
         self.options = options
 
     def advantages(

@@ -40,6 +40,8 @@ class Options(ActorCriticOptions):
     value_coefficient 0.5 and max_gradient_norm 0.5.
     """
 
+    remembers: ClassVar[bool] = True
+
     envs: hp.Envs = 128
     horizon: hp.Horizon = 64
     whole_episodes: hp.WholeEpisodes = False
@@ -52,6 +54,8 @@ class Options(ActorCriticOptions):
     target_kl: float = Field(
         0.0, ge=0, description="stop a generation's updates above this approximate KL divergence; 0 = never"
     )
+    bptt: hp.Bptt = 0
+    burn_in: hp.BurnIn = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -111,7 +115,7 @@ class PPO(ActorCritic):
     """Advantages of a rollout, then epochs of minibatch updates."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, options.envs)
+        super().__init__(options, setup, options.envs, hp.pieces_of(options, setup.network))
         self.options = options
 
     def loss(self) -> PPOLoss:
@@ -161,9 +165,10 @@ class PPO(ActorCritic):
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
-        seed, count = self.setup.seed, len(transitions)
-        epochs = (minibatches(seed, generation, epoch, count, options.minibatches) for epoch in range(options.epochs))
-        batches = chain.from_iterable(epochs)  # [B] row numbers each
+        seed, count, steps = self.setup.seed, len(transitions), self.steps
+        epochs = range(options.epochs)
+        parts = (minibatches(seed, generation, epoch, count, options.minibatches, steps) for epoch in epochs)
+        batches = chain.from_iterable(parts)  # [B] row numbers each, with memory those of whole pieces
         for _, found in self.learner.updates_on(batches, learning_rate, settings):
             means.add(found)
             if should_stop():  # the run ends while this learns in the background

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from evo import clock
+from evo.errors import ConfigurationError
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
@@ -35,6 +36,7 @@ class Options(AlgorithmOptions):
     """The [pqn] section."""
 
     learns: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
 
     envs: hp.Envs = 128
@@ -57,6 +59,8 @@ class Options(AlgorithmOptions):
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
     epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
+    bptt: hp.Bptt = 0
+    burn_in: hp.BurnIn = 0
 
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -102,8 +106,10 @@ class PQN(GradientMethod):
     def __init__(self, options: Options, setup: Setup) -> None:
         from evo.games.symmetry import Symmetry
 
-        super().__init__(setup, options.max_gradient_norm)
+        super().__init__(setup, options.max_gradient_norm, hp.pieces_of(options, setup.network))
         self.options, environment = options, setup.environment
+        if options.symmetry and setup.network.memory:
+            raise ConfigurationError("symmetry: the states of a network with memory have none; use symmetry = false")
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
 
     def loss(self) -> PQNLoss:
@@ -141,7 +147,9 @@ class PQN(GradientMethod):
         began, threads = clock.wall(), self.setup.learner_threads
         if symmetry is None:
             inputs = learner.inputs(environment, transitions.observations, threads)
-            learner.load({"observations": inputs, "actions": transitions.actions.astype(np.int32), "targets": targets})
+            actions = transitions.actions.astype(np.int32)
+            memories = self.memories(transitions)
+            learner.load({"observations": inputs, "actions": actions, "targets": targets, **memories})
         else:
             observations = observed(environment, transitions.observations, threads=threads)
         seconds_moving = clock.wall() - began
@@ -158,7 +166,7 @@ class PQN(GradientMethod):
                 turned = symmetry.planes(observations, forms)
                 learner.load({"observations": turned, "actions": actions, "targets": targets})
                 seconds_moving += clock.wall() - began
-            for rows in minibatches(seed, generation, epoch, count, options.minibatches):
+            for rows in minibatches(seed, generation, epoch, count, options.minibatches, self.steps):
                 if should_stop():  # the run ends while this learns in the background
                     break
                 means.add(learner.update(rows, learning_rate, {}))

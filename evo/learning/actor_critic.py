@@ -19,8 +19,8 @@ from pydantic import Field
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
-from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
-from evo.learning.returns import explained_variance, standardised
+from evo.learning.learner import Pieces, PolicyLoss, Snapshots, UpdateMeans, observed
+from evo.learning.returns import explained_variance, in_pieces, standardised
 from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Arrays, Metrics, Transitions
 from evo.setup import Setup
@@ -136,11 +136,14 @@ class ActorCritic(GradientMethod):
 
     heads: ClassVar[str] = "policy"
 
-    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int) -> None:
-        """Prepare for `envs` environments; ConfigurationError where observations of this network have no normaliser."""
+    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int, pieces: Pieces | None = None) -> None:
+        """Prepare for `envs` environments; ConfigurationError where observations of this network have no normaliser.
+
+        A network with memory learns by `pieces`.
+        """
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
-        super().__init__(setup, options.max_gradient_norm)
+        super().__init__(setup, options.max_gradient_norm, pieces)
         envs = envs if options.plays_segments else 1  # whole episodes are those of one
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
@@ -188,7 +191,7 @@ class ActorCritic(GradientMethod):
         return normalised
 
     def acted(self, transitions: Transitions) -> dict[str, NDArray[Any]]:
-        """Return actions, their masks, and "log_probabilities" and "values" of the policy that acted."""
+        """Return actions, their masks, "log_probabilities" and "values" of the policy that acted, and its states."""
         from evo.learning.exact.losses import log_probabilities
 
         masks, continuous = transitions.action_masks, self.setup.environment.continuous
@@ -200,6 +203,7 @@ class ActorCritic(GradientMethod):
             "log_probabilities": logs,
             "values": np.ascontiguousarray(transitions.outputs[:, -1]),
             **({} if masks is None else {"action_masks": masks.astype(np.bool_)}),
+            **self.memories(transitions),
         }
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -236,8 +240,15 @@ class ActorCritic(GradientMethod):
 class PolicyGradient(ActorCritic):
     """An actor-critic that makes one update a generation, from all of its transitions: A2C and REINFORCE."""
 
-    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int = 1, has_critic: bool = True) -> None:
-        super().__init__(options, setup, envs)
+    def __init__(
+        self,
+        options: ActorCriticOptions,
+        setup: Setup,
+        envs: int = 1,
+        has_critic: bool = True,
+        pieces: Pieces | None = None,
+    ) -> None:
+        super().__init__(options, setup, envs, pieces)
         self._options, self._has_critic = options, has_critic
 
     def loss(self) -> PolicyGradientLoss:
@@ -271,7 +282,9 @@ class PolicyGradient(ActorCritic):
             "value_coefficient": options.value_coefficient if self._has_critic else 0.0,
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-        means.add(self.learner.update(np.arange(len(transitions), dtype=np.int32), learning_rate, settings))
+        count = len(transitions)
+        rows = in_pieces(np.arange(-(-count // self.steps), dtype=np.int32), count, self.steps)
+        means.add(self.learner.update(rows, learning_rate, settings))
         return {
             **means.metrics(),
             "explained_variance": explained_variance(values, returns),

@@ -17,11 +17,22 @@ from numpy.typing import NDArray
 from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
-from evo.records import ActionRule, Algorithm, Arrays, EnvStates, Finalists, Generation, Metrics, Request, Transitions
+from evo.records import (
+    GOES_ON,
+    ActionRule,
+    Algorithm,
+    Arrays,
+    EnvStates,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Transitions,
+)
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
+    from evo.learning.learner import ActionValueLoss, Learner, Pieces, PolicyLoss
 
 LEARNED = "learning"  # kind of kernels
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
@@ -29,6 +40,7 @@ LAG = (
     "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
+FORGETS = "no effect of {}: the network has no memory"
 UNUSED = "no effect of {} while {}.whole_episodes is {}"
 
 ShouldStop = Callable[[], bool]
@@ -48,11 +60,12 @@ class GradientMethod(ABC):
     replays: ClassVar[bool] = False  # it learns from a replay buffer of its own, and `learn` is given no transitions
     passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
 
-    def __init__(self, setup: Setup, max_gradient_norm: float) -> None:
-        """Prepare; ValueError where there are no options of a learner."""
+    def __init__(self, setup: Setup, max_gradient_norm: float, pieces: Pieces | None = None) -> None:
+        """Prepare; ValueError where there are no options of a learner. A network with memory learns by `pieces`."""
         if setup.learner is None:
             raise ValueError("a gradient method needs the options of a learner")
-        self.setup, self._max_gradient_norm = setup, max_gradient_norm
+        self.setup, self._max_gradient_norm, self._pieces = setup, max_gradient_norm, pieces
+        self.steps = pieces.steps if pieces else 1  # consecutive transitions that are learned from together
         self.notices = setup.learner.notices
         self._learner: Learner | None = None
 
@@ -98,7 +111,9 @@ class GradientMethod(ABC):
 
             setup = self.setup
             assert setup.learner is not None
-            self._learner = make_learner(setup.network, setup.learner, self.loss(), self._max_gradient_norm)
+            self._learner = make_learner(
+                setup.network, setup.learner, self.loss(), self._max_gradient_norm, self._pieces
+            )
             self._learner.warm_up()
             clock.progress.say_compiled(LEARNED)
             weights = setup.start
@@ -108,6 +123,12 @@ class GradientMethod(ABC):
             if self._learner.has_target:
                 self._learner.set_target(weights)
         return self._learner
+
+    def memories(self, transitions: Transitions) -> dict[str, NDArray[Any]]:
+        """Return what `Learner.load` takes of a network with memory: states, and where they are not the next ones."""
+        if transitions.memories is None:
+            return {}
+        return {"memories": transitions.memories, "begins": np.append(True, transitions.ends[:-1] != GOES_ON)}
 
     def network(self) -> NDArray[np.float32]:
         """Return the network that plays.  # [1, P]"""
@@ -172,6 +193,8 @@ class GradientAlgorithm(Algorithm):
         names = ("episodes",) if envs else ("envs", "horizon")
         unused = [f"{section}.{name}" for name in names if name in options.model_fields_set]
         self.notices += [UNUSED.format(" and ".join(unused), section, "false" if envs else "true")] if unused else []
+        unused = [f"{section}.{name}" for name in ("bptt", "burn_in") if name in options.model_fields_set]
+        self.notices += [FORGETS.format(" and ".join(unused))] if unused and not setup.network.memory else []
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError
+from evo.learning.learner import Pieces
+from evo.networks.network import Network
 
 Points = list[list[float]]  # [frames, value], frames rising from 0
 
@@ -84,6 +86,49 @@ GammaPoints = Annotated[
         "gamma; [] = those",
     ),
 ]
+
+# Networks with memory
+LONGEST = 32  # steps of a piece, unless more are asked for
+Bptt = Annotated[
+    int,
+    AfterValidator(lambda steps: _power_of_two(steps)),
+    Field(
+        ge=0,
+        le=128,
+        exclude_if=lambda steps: not steps,
+        description="steps through which gradients of a network with memory go back, a power of two; 0 = horizon, "
+        f"rounded down to one, and at most {LONGEST}",
+    ),
+]
+BurnIn = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=127,
+        exclude_if=lambda steps: not steps,
+        description="first steps of those of bptt that only carry the state, and have no loss",
+    ),
+]
+
+
+def _power_of_two(steps: int) -> int:
+    if steps & (steps - 1):
+        raise ValueError("not a power of two, as 1, 2, 4, ..., 128")
+    return steps
+
+
+def pieces_of(options: Any, network: Network) -> Pieces | None:
+    """Return how a network with memory learns by options bptt, burn_in and horizon; None without memory.
+
+    ConfigurationError: no step would be left behind the burn-in.
+    """
+    if not network.memory:
+        return None
+    steps = options.bptt or 1 << (min(options.horizon, LONGEST).bit_length() - 1)
+    if options.burn_in >= steps:
+        raise ConfigurationError(f"burn_in: {options.burn_in} of {steps} steps (bptt) leave none to learn from")
+    return Pieces(steps, options.burn_in)
+
 
 # Q-learning
 Epsilon = Annotated[

@@ -227,14 +227,24 @@ def _shuffle(key, purpose, out):  # type: ignore[no-untyped-def]
         out[i], out[j] = out[j], out[i]
 
 
-def minibatches(seed: int, generation: int, epoch: int, examples: int, count: int) -> list[NDArray[np.int32]]:
+def minibatches(
+    seed: int, generation: int, epoch: int, examples: int, count: int, steps: int = 1
+) -> list[NDArray[np.int32]]:
     """Split the numbers below `examples` at random into disjoint parts, whose sizes differ by one at most.
 
-    There are `count` parts, or as many as examples: whole episodes may have fewer transitions than minibatches.
+    There are `count` parts, or as many as examples: whole episodes may have fewer transitions than minibatches. Pieces
+    of `steps` consecutive numbers stay together, as `in_pieces` returns them, and are counted in place of examples.
     """
-    order = np.arange(examples, dtype=np.int32)
+    order = np.arange(-(-examples // steps), dtype=np.int32)
     _shuffle(np.uint64(stream(seed, Purpose.SHUFFLE, generation, epoch)), SHUFFLE, order)
-    return np.array_split(order, min(count, examples))
+    return [in_pieces(part, examples, steps) for part in np.array_split(order, min(count, len(order)))]
+
+
+def in_pieces(order: NDArray[np.int32], examples: int, steps: int) -> NDArray[np.int32]:
+    """Return the numbers of pieces of `steps`, -1 from `examples` on.  # [N] -> [N steps]"""
+    rows = (order[:, None] * np.int32(steps) + np.arange(steps, dtype=np.int32)).ravel()
+    rows[rows >= examples] = -1
+    return rows
 
 
 def _check(ends: NDArray[np.uint8], next_values: NDArray[np.float32] | None = None) -> None:

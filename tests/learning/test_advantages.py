@@ -125,6 +125,16 @@ def test_minibatches_are_a_partition_that_only_their_names_decide() -> None:
         assert (np.concatenate(minibatches(*name, 103, 4)) != np.concatenate(parts)).any()
 
 
+def test_minibatches_of_pieces_keep_consecutive_steps_together_and_say_which_are_missing() -> None:
+    parts = minibatches(3, 1, 0, 103, 4, 8)
+    assert [len(part) for part in parts] == [32, 24, 24, 24]
+    pieces = np.concatenate(parts).reshape(-1, 8)
+    assert sorted(pieces[:, 0].tolist()) == list(range(0, 103, 8))
+    assert sorted(pieces.ravel().tolist()) == [-1, *range(103)]
+    assert all(((piece == piece[0] + np.arange(8)) | (piece == -1)).all() for piece in pieces)
+    assert len(minibatches(3, 1, 0, 9, 4, 8)) == 2
+
+
 def test_every_order_is_as_likely() -> None:
     orders = Counter(tuple(minibatches(1, 0, epoch, 4, 1)[0].tolist()) for epoch in range(2400))
     assert len(orders) == 24

@@ -10,12 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from evo.algorithms import pqn
+from evo.algorithms import a2c, ppo, pqn
+from evo.errors import ConfigurationError
+from evo.learning import hyperparameters as hp
+from evo.learning.distributed import make_learner
 from evo.learning.exact import plan as plans
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK
 from evo.learning.learner import Pieces
 from evo.networks.network import Network, Options
+from evo.setup import LearnerOptions
 from tests.helpers.networks import random_observations
 from tests.learning import plain_passes as plain
 from tests.learning.test_exact_learner import LOSSES, spoil
@@ -156,10 +160,39 @@ def test_a_gradient_through_time_is_the_true_derivative(network: Network, seed: 
     assert abs(learner.gradient() @ away - slopes[0]) < 2e-3 * (1 + size)
 
 
+def test_pieces_are_asked_for_or_those_of_the_horizon() -> None:
+    for options, expected in (
+        (ppo.Options(horizon=24), Pieces(16)),
+        (a2c.Options(horizon=1000), Pieces(32)),
+        (pqn.Options(horizon=1, envs=20), Pieces(1)),
+        (ppo.Options(bptt=128, burn_in=9), Pieces(128, 9)),
+    ):
+        assert hp.pieces_of(options, SEVERAL) == expected
+        assert hp.pieces_of(options, Network.build(Options(kind="linear"), (6,), 3)) is None
+    assert "bptt" not in ppo.Options().model_dump()
+    with pytest.raises(ConfigurationError, match="burn_in: 8 of 8 steps"):
+        hp.pieces_of(ppo.Options(bptt=8, burn_in=8), SEVERAL)
+    with pytest.raises(ValueError, match="not a power of two"):
+        ppo.Options(bptt=12)
+
+
+def test_states_of_another_network_and_parts_of_pieces_are_refused() -> None:
+    learner, seen = learner_of(SEVERAL, 8, Pieces(4))
+    with pytest.raises(ValueError, match="memories: 3 numbers, where the network's state has 56"):
+        learner.load({**learner._data, "observations": seen, "memories": np.zeros((8, 3), np.float32)})
+    with pytest.raises(ValueError, match="rows: 6, no whole pieces of 4 steps"):
+        learner.update(np.arange(6, dtype=np.int32), 0.1, {})
+
+
+def test_tensorflow_refuses_a_network_with_memory_in_one_line() -> None:
+    options = LearnerOptions(arithmetic="tensorflow")
+    with pytest.raises(ConfigurationError, match=r"learner\.arithmetic: TensorFlow learns no networks with memory"):
+        make_learner(SEVERAL, options, pqn.PQNLoss(3, False, 0.0), 0.0, Pieces(4))
+
+
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
     from evo.learning.tensorflow.setup import start_tensorflow
-    from evo.setup import LearnerOptions
 
     return start_tensorflow(LearnerOptions(threads=1))
 
