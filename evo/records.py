@@ -338,14 +338,11 @@ class Evaluator(Protocol):
 
 
 class Player(Protocol):
-    """Plays one task at a time in a worker; it may cache, but remembers no earlier task. Subclasses inherit defaults.
-
-    An evaluator's players play a `Task` and return its `Result`.
-    """
+    """Plays one task at a time in a worker; it may cache, but remembers none. Subclasses inherit defaults."""
 
     fingerprint: str = ""  # of the arithmetic: results of players that differ here may differ; empty: exact
     device: str = ""  # what it computes on, where it was pinned to something
     notices: Sequence[str] = ()  # what a user should know; emptied by whoever passes them on
 
     def play(self, task: Any) -> Any:
-        """Return the result of a task."""
+        """Return the result of a task; an evaluator's players take a `Task` and return a `Result`."""

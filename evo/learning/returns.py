@@ -242,9 +242,8 @@ def minibatches(
 
 def in_pieces(order: NDArray[np.int32], examples: int, steps: int) -> NDArray[np.int32]:
     """Return the numbers of pieces of `steps`, -1 from `examples` on.  # [N] -> [N steps]"""
-    rows = (order[:, None] * np.int32(steps) + np.arange(steps, dtype=np.int32)).ravel()
-    rows[rows >= examples] = -1
-    return rows
+    rows = (order[:, None] * steps + np.arange(steps)).ravel()
+    return np.where(rows < examples, rows, -1).astype(np.int32)
 
 
 def _check(ends: NDArray[np.uint8], next_values: NDArray[np.float32] | None = None) -> None:
