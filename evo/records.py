@@ -81,6 +81,7 @@ class EnvStates:
     first: NDArray[np.uint64]  # [L] seed of the first episode, from which the seeds of all others follow
     episode: NDArray[np.int64]  # [L] number of the episode that is being played
     returns_so_far: NDArray[Any]  # [L] since it began: int64 thousandths of a compiled game, else float64
+    memories: NDArray[np.float32] | None = None  # [L, S] hidden states of a network; None: all zero, or it has none
 
     def __len__(self) -> int:
         return len(self.first)

@@ -248,11 +248,14 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
             )
         extra = algorithm.extra_outputs(environment) if algorithm else 0
         network = Network.of(fitted[0], environment, extra)
-        if network.memory:
-            raise ConfigurationError("policy: networks with memory are not played yet; leave out gru, lstm and memory")
         if algorithm and algorithm.learns and not network.differentiable:
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
+            )
+        if algorithm and algorithm.learns and network.memory:
+            key = "memory" if fitted[0].memory else "layers"
+            raise ConfigurationError(
+                f"policy.{key}: this algorithm does not learn networks with memory; evolve it, as with --algorithm ga"
             )
         if algorithm:
             _check_training(options, environment, algorithm)

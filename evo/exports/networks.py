@@ -57,6 +57,7 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     """
     import numpy as np
 
+    from evo.networks.layer import WINDOWED
     from evo.networks.network import EPSILON
 
     names = [f"{i}_{layer.kind}" for i, layer in enumerate(network.layers)]
@@ -70,7 +71,7 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     for name, layer in zip(names, network.layers, strict=True):
         if layer.kind == "one_hot":
             about[f"{name}_codes"] = layer.filters // layer.channels
-        elif layer.kind not in ("dense", "identity"):
+        elif layer.kind in WINDOWED:
             down, right = layer.pad_after
             about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
             about[f"{name}_stride"] = layer.stride

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import extra
+from evo.networks.layer import GATES
 from evo.networks.network import EPSILON
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from evo.networks.network import Network
 
 OPSET, FORMAT = 18, 9  # of operators; of the file (IR version): runtimes since 2023 read both
-INPUT, SCORES, ACTIONS = "observations", "scores", "actions"
+INPUT, SCORES, ACTIONS, STATE, NEXT = "observations", "scores", "actions", "state", "next_state"
 FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of the champion, kept as properties
 
 
@@ -32,6 +33,7 @@ def onnx_model(
 ) -> Any:
     """Return a model from observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B].
 
+    With memory, also from hidden states [B, S], zeros where an episode begins, to the next ones.
     With `normalisation` the model takes observations as they are before it.
     Raises ConfigurationError where onnx is not installed.
     """
@@ -53,6 +55,7 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._newest, self._channels_first = INPUT, False
+        self._states: list[str] = []  # next ones, of recurrent layers
 
     def build(self, discrete: bool, normalisation: Normalisation | None) -> Any:
         """Return the graph."""
@@ -61,7 +64,7 @@ class Graph:
             self._normalise(normalisation)
         flat = False
         for i, layer in enumerate(network.layers):
-            if not flat and (layer.kind == "dense" or len(network.shape) != 3):
+            if not flat and (layer.kind in ("dense", *GATES) or len(network.shape) != 3):
                 self._last()
                 self._add("Flatten", axis=1)
                 flat = True
@@ -77,6 +80,11 @@ class Graph:
             self._add("ArgMax", axis=1, keepdims=0, name=ACTIONS)
             outputs.append(helper.make_tensor_value_info(ACTIONS, kinds.INT64, ["batch"]))
         inputs = [helper.make_tensor_value_info(INPUT, kinds.FLOAT, ["batch", *network.shape])]
+        if network.memory:
+            self._newest, *others = self._states
+            self._add("Concat", *others, axis=1, name=NEXT)
+            inputs += [helper.make_tensor_value_info(STATE, kinds.FLOAT, ["batch", network.memory])]
+            outputs += [helper.make_tensor_value_info(NEXT, kinds.FLOAT, ["batch", network.memory])]
         return helper.make_graph(self._nodes, "network", inputs, outputs, self._constants)
 
     def _add(self, operator: str, *others: str, name: str = "", **attributes: Any) -> str:
@@ -120,6 +128,8 @@ class Graph:
             kernel = self._constant(f"{name}_kernel", self._arrays[f"{name}_kernel"])
             bias = self._constant(f"{name}_bias", self._arrays[f"{name}_bias"])
             self._add("Gemm", kernel, bias)
+        elif layer.gates:
+            self._recurrent(name, layer)
         elif layer.kind == "one_hot":
             self._last()
             self._one_hot(name, layer)
@@ -134,6 +144,50 @@ class Graph:
             self._add("LayerNormalization", gamma, beta, axis=-1, epsilon=EPSILON)
         if layer.activation:
             self._add({"relu": "Relu", "tanh": "Tanh"}[layer.activation])
+
+    def _recurrent(self, name: str, layer: Layer) -> None:
+        """Add one step of a recurrent layer; ONNX lists the gates of an LSTM as i, o, f, c."""
+        order, units = [0, 1, 2] if layer.kind == "gru" else [0, 3, 1, 2], layer.filters
+
+        def weights(part: str) -> NDArray[Any]:
+            """Return an array with the gates in ONNX's order, transposed.  # [1, gates * units, inputs]"""
+            array = (
+                self._arrays[f"{name}_{part}"]
+                .reshape(-1, layer.gates, units)[:, order]
+                .reshape(-1, layer.gates * units)
+            )
+            return array.T[np.newaxis]
+
+        bias = np.zeros((2, layer.gates * units), np.float32)
+        bias[: 2 if layer.kind == "gru" else 1] = weights("bias")[0].T
+        arrays = {
+            "kernel": weights("kernel"),
+            "recurrent_kernel": weights("recurrent_kernel"),
+            "bias": bias.reshape(1, -1),
+        }
+        x, zero = self._add("Unsqueeze", self._constant(f"{name}_zero", np.array([0]))), f"{name}_zero"
+        states = []  # [1, B, units] each
+        first = sum(one.memory for one in self._network.layers if one.offset < layer.offset)
+        for part in range(layer.memory // units):
+            ends = (
+                self._constant(f"{name}_{part}_{end}", np.array([value]))
+                for end, value in (("from", first + part * units), ("to", first + (part + 1) * units), ("of", 1))
+            )
+            self._newest = STATE
+            self._add("Slice", *ends)
+            states.append(self._add("Unsqueeze", zero))
+        self._newest = x
+        constants = [self._constant(f"{name}_{part}", array) for part, array in arrays.items()]
+        how = {"linear_before_reset": 1} if layer.kind == "gru" else {}
+        last = [f"{name}_{output}" for output in ("h", "c")[: len(states)]]
+        inputs = [x, *constants, "", *states]
+        self._nodes.append(
+            self._onnx.helper.make_node(layer.kind.upper(), inputs, ["", *last], hidden_size=units, **how)
+        )
+        for output in last[::-1]:  # h last, which is what follows
+            self._newest = output
+            self._states.append(self._add("Squeeze", zero))
+        self._states[-len(last) :] = self._states[-len(last) :][::-1]
 
     def _one_hot(self, name: str, layer: Layer) -> None:
         """Add planes of 1 where a plane has a code, else 0; a NaN stays one.  # [B, ..., C] -> [B, ..., C K]"""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.games import contract
 from evo.games.contract import CompiledGame
+from evo.games.hidden_states import before, forget, hidden_states, remember
 from evo.randomness.philox_compiled import episode_seed
 from evo.records import (
     GOES_ON,
@@ -33,7 +34,8 @@ kernel_cache.use(__name__)
 
 FRAMES, SLOTS, ROWS, FOLLOWED, LIVE, BEGUN = range(6)  # of the progress of whole episodes, int64 [6]
 CHUNK = 4096  # recorded steps for which there is memory before it grows
-Score = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
+# Observations [E, ...] to outputs [E, O]; the hidden states [E, S], or None, are overwritten by those after the step.
+Score = Callable[[NDArray[np.float32], NDArray[np.float32] | None], NDArray[np.float32]]
 Observe = Callable[[NDArray[Any]], NDArray[np.float32]]  # recorded observations [E, ...] to what was shown
 
 
@@ -44,12 +46,13 @@ class Envs(NamedTuple):
     episode: NDArray[np.int64]  # [B] number of the episode
     seeds: NDArray[np.uint64]  # [B] of the episode
     returns_so_far: NDArray[np.int64]  # [B] thousandths
+    memory: NDArray[np.float32] | None  # [B, S] hidden state of the network; None, also by its type: it has none
 
     @classmethod
-    def empty(cls, count: int) -> Envs:
-        """Return environments of the seed 0, to be begun."""
+    def empty(cls, count: int, memory: int = 0) -> Envs:
+        """Return environments of the seed 0, to be begun; `memory` is S."""
         seeds, numbers = np.zeros((2, count), np.uint64), np.zeros((2, count), np.int64)
-        return cls(seeds[0], numbers[0], seeds[1], numbers[1])
+        return cls(seeds[0], numbers[0], seeds[1], numbers[1], hidden_states(count, memory))
 
 
 class Ended(NamedTuple):
@@ -76,21 +79,24 @@ class Record(NamedTuple):
     outputs: NDArray[np.float32]  # [M, O] of the network
     rewards: NDArray[Any]  # [M] int32 thousandths of a compiled game, else float32
     ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or SEGMENT_END
+    memories: NDArray[np.float32] | None  # [M, S] hidden states after the steps
     followed: NDArray[np.int64]  # [N] the row that each of the next fields follows
     next_observations: NDArray[Any]  # [N, ...]
     next_action_masks: NDArray[np.int8]  # [N, A]
 
     @classmethod
     def empty(
-        cls, rows: int, followed: int, shape: tuple[int, ...], kinds: tuple[Any, Any], masked: int, outputs: int
-    ) -> Record:
-        """Return a record to be filled; `kinds` are the types of observations and of rewards, `masked` is A."""
+        cls, rows: int, followed: int, shape: tuple[int, ...], kinds: tuple[Any, Any], masked: int, outputs: int,
+        memory: int,
+    ) -> Record:  # fmt: skip
+        """Return a record to be filled; `kinds` are the types of observations and rewards, `masked` A, `memory` S."""
         return cls(
             observations=np.empty((rows, *shape), kinds[0]),
             action_masks=np.empty((rows, masked), np.int8),
             outputs=np.empty((rows, outputs), np.float32),
             rewards=np.empty(rows, kinds[1]),
             ends=np.empty(rows, np.uint8),
+            memories=np.empty((rows, memory), np.float32) if memory else None,
             followed=np.empty(followed, np.int64),
             next_observations=np.empty((followed, *shape), kinds[0]),
             next_action_masks=np.empty((followed, masked), np.int8),
@@ -98,8 +104,8 @@ class Record(NamedTuple):
 
     def grown(self) -> Record:
         """Return a copy with as many rows more as there are now."""
-        rows = {name: doubled(getattr(self, name)) for name in self._fields[: self._fields.index("followed")]}
-        return self._replace(**rows)
+        rows = {name: getattr(self, name) for name in self._fields[: self._fields.index("followed")]}
+        return self._replace(**{name: None if array is None else doubled(array) for name, array in rows.items()})
 
 
 def doubled(array: NDArray[Any]) -> NDArray[Any]:
@@ -131,6 +137,7 @@ def play(  # type: ignore[no-untyped-def]
         if scores is not None:
             for o in range(record.outputs.shape[1]):
                 record.outputs[row, o] = scores[o * width + lane]
+        remember(envs.memory, b, record.memories, row)
     reward, status = contract.step(state, rules, b, action)
     if record is not None:
         record.rewards[row] = reward
@@ -145,7 +152,8 @@ def play(  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def begin(state, rules, b, seed, envs):  # type: ignore[no-untyped-def]
-    """Begin the episode of a seed in environment b."""
+    """Begin the episode of a seed in environment b, with a hidden state of zeros."""
+    forget(envs.memory, b)
     envs.returns_so_far[b] = 0
     envs.seeds[b] = seed
     contract.begin(state, rules, b, seed)
@@ -186,9 +194,13 @@ def _name_episodes(envs):  # type: ignore[no-untyped-def]
         envs.seeds[b] = episode_seed(envs.first[b], envs.episode[b])
 
 
-def envs_of(states: EnvStates) -> Envs:
-    """Return which episodes environments in mid-episode play, to be written to."""
-    envs = Envs(states.first, states.episode.copy(), np.empty(len(states), np.uint64), states.returns_so_far.copy())
+def envs_of(states: EnvStates, memory: int = 0) -> Envs:
+    """Return which episodes environments in mid-episode play, to be written to; `memory` is S.
+
+    ValueError where their hidden states are of another network.
+    """
+    numbers = states.episode.copy(), np.empty(len(states), np.uint64), states.returns_so_far.copy()
+    envs = Envs(states.first, *numbers, hidden_states(len(states), memory, states.memories))
     _name_episodes(envs)
     return envs
 
@@ -217,18 +229,22 @@ class Recorder:
         self.episodes = np.empty(len(actions), np.int64)  # [M]
 
     @classmethod
-    def of_task(cls, game: CompiledGame, task: Task, outputs: int) -> Recorder:
+    def of_task(cls, game: CompiledGame, task: Task, outputs: int, memory: int = 0) -> Recorder:
         """Return a recorder of what a task of whole episodes asks for, that grows."""
         assert isinstance(task.play, Episodes)
         actions = actions_for(game, CHUNK if task.record_actions or task.record_transitions else 0)
-        return cls.of_game(game, actions, len(task.play.seeds), outputs) if task.record_transitions else cls(actions)
+        if not task.record_transitions:
+            return cls(actions)
+        return cls.of_game(game, actions, len(task.play.seeds), outputs, memory)
 
     @classmethod
-    def of_game(cls, game: CompiledGame, actions: NDArray[Any], followed: int, outputs: int) -> Recorder:
+    def of_game(
+        cls, game: CompiledGame, actions: NDArray[Any], followed: int, outputs: int, memory: int = 0
+    ) -> Recorder:
         """Return a recorder of snapshots with a row for each of `actions` [M], and N = `followed`."""
         masked = game.actions if game.masked else 0
         shape, kinds = (game.row_size,), (np.uint8, np.int32)
-        return cls(actions, Record.empty(len(actions), followed, shape, kinds, masked, outputs), game.observe)
+        return cls(actions, Record.empty(len(actions), followed, shape, kinds, masked, outputs, memory), game.observe)
 
     def grow(self) -> None:
         """Make room for as many rows more as there are now."""
@@ -254,17 +270,23 @@ class Recorder:
         return PlayedEpisodes(frames, slots, True, np.split(self.actions[order], bounds), transitions)
 
     def transitions(
-        self, rows: int, followed: int, score: Score, order: NDArray[np.int64] | None = None
+        self,
+        rows: int,
+        followed: int,
+        score: Score,
+        order: NDArray[np.int64] | None = None,
+        begins: NDArray[np.float32] | None = None,
     ) -> Transitions:
         """Return the first rows, with the first `followed` observations that follow some of them.
 
         `score` returns the network's outputs. `order` [rows] puts those of an episode together, in the order of time;
-        None: they stand so already.
+        None: they stand so already. Segments begin with the hidden states `begins` [L, S]; None: they are zero.
         """
         record = self.record
         assert record is not None
         which: Any = slice(rows)
         follows = record.followed[:followed]
+        final = None if record.memories is None else record.memories[follows]
         if order is not None:
             which, place = order, np.empty(rows, np.int64)
             place[order] = np.arange(rows)
@@ -272,6 +294,8 @@ class Recorder:
         after = np.argsort(follows)
         masked, rewards = record.action_masks.shape[1] > 0, record.rewards[which]
         following = record.next_observations[after]
+        memories = None if record.memories is None else before(record.memories[which], record.ends[which], begins)
+        seen = following if self._observe is None else self._observe(following)
         return Transitions(
             observations=record.observations[which],
             action_masks=record.action_masks[which] if masked else None,
@@ -281,5 +305,6 @@ class Recorder:
             outputs=record.outputs[which],
             next_observations=following,
             next_action_masks=record.next_action_masks[after] if masked else None,
-            next_outputs=score(following if self._observe is None else self._observe(following)),
+            next_outputs=score(seen, None if final is None else final[after]),
+            memories=memories,
         )

@@ -5,7 +5,8 @@ then kernel rows, columns, channels. Multiplication and addition are separate, n
 finite weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which
 products with zero are skipped.
 
-`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
+`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights,
+`recurrent` what remembers.
 `forward` is the kernel; `tests/kernels/plain_kernel.py` has the same arithmetic in plain loops.
 """
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.kernels import sparse, weightless
+from evo.kernels import recurrent, sparse, weightless
 from evo.kernels.layer_norm import normalise
 from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
@@ -43,11 +44,14 @@ def lanes_for(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward(  # type: ignore[no-untyped-def]
+    layers, packed, large, nonzero, x, first, second, scores, lanes, live, memory, index
+):  # fmt: skip
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
     `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of `vectors.WIDTHS`;
     only the first `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
+    Lane k reads row index[k] of `memory` [B, S], the state, and writes the next one; None where there is none.
     """
     last = layers.shape[0] - 1
     for i in range(last):
@@ -59,7 +63,7 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
             else:
                 compute(layers[i], packed, source, target, lanes, nonzero)
         else:
-            weightless.transform(layers[i], packed, source, target, lanes)
+            recurrent.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
         if layers[i].norm >= 0:
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)
@@ -68,17 +72,24 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
 
 def nonzero_mask(network: Network) -> NDArray[np.uint64]:
     """Return a buffer for a bit per input of the first weights, and one word more."""
-    first = next(layer for layer in network.layers if layer.weighted)
+    first = next(layer for layer in network.layers if layer.weighted or layer.gates)
     return aligned(-(-first.height * first.width * first.channels // 64) + 1, np.uint64)
 
 
 def scores(
-    network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
+    network: Network,
+    weights: NDArray[np.float32],
+    observations: NDArray[np.float32],
+    width: int = 16,
+    memory: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """Return all outputs of one network for any number of observations.  # [E, H, W, C] -> [E, O]
 
-    `width`, one of `vectors.WIDTHS`, is the number of lanes; it changes no bit.
+    `width`, one of `vectors.WIDTHS`, is the number of lanes; it changes no bit. `memory` [E, S] is the state of each,
+    and is overwritten by the next one; of a network with memory, None is the state in which an episode begins.
     """
+    if memory is None and network.memory:
+        memory = np.zeros((len(observations), network.memory), np.float32)
     layers, packed = table(network), aligned(packed_size(network))
     large, nonzero = sparse.buffers_for(layers), nonzero_mask(network)
     pack(layers, np.ascontiguousarray(weights, np.float32), packed)
@@ -91,6 +102,7 @@ def scores(
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
         x = np.ascontiguousarray(batch.T).ravel()
-        forward(layers, packed, large, nonzero, x, first, second, lanes_out, width, len(part))
+        index = np.arange(start, start + width)
+        forward(layers, packed, large, nonzero, x, first, second, lanes_out, width, len(part), memory, index)
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

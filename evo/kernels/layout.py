@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -33,35 +34,79 @@ LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm"
 # ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
 # first: Numba takes a record that only adds fields at its end for the shorter one, and warns.
 ANY_LAYER = np.dtype([("kind", np.int64), ("activation", np.int64), *LAYER.descr])
-KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity", "tree")
-WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY, TREE = range(len(KINDS))
+KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity", "tree", "state", "gru", "lstm")
+WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY, TREE, STATE, GRU, LSTM = range(len(KINDS))
 ACTIVATIONS = ("", "relu", "tanh")
 _, RELU, TANH = range(len(ACTIVATIONS))
+# A row of a network with memory. A recurrent layer has three: the sums of its inputs, those of its state, its gates.
+# memory, memory_size: the place of its state in that of the network; weights, biases, gamma: places in the flat
+# weights, -1: it has none.
+MEMORY_LAYER = np.dtype(
+    [(name, np.int64) for name in ("memory", "memory_size", "weights", "biases", "gamma")] + ANY_LAYER.descr
+)
+
+
+class _Row(NamedTuple):
+    """A row of the table."""
+
+    kind: str  # one of KINDS
+    layer: Layer  # what is computed; `offset` is that of its kernel
+    biases: int  # their place in the flat weights; -1: none
+    memory: int = 0  # the place of its state
+    memory_size: int = 0
+
+
+def _rows(network: Network) -> Iterator[_Row]:
+    memory = 0
+    for layer in network.layers:
+        after = layer.offset + layer.kernel_size
+        if layer.gates:
+            inputs = replace(layer, kind="dense", filters=layer.gates * layer.filters, activation="", norm=False)
+            state = replace(inputs, channels=layer.filters, offset=layer.offset + inputs.kernel_size)
+            after = state.offset + state.kernel_size
+            yield _Row("weighted", inputs, after)
+            yield _Row("state", state, after + state.filters if layer.kind == "gru" else -1, memory, layer.memory)
+        yield _Row("weighted" if layer.weighted else layer.kind, layer, after, memory, layer.memory)
+        memory += layer.memory
 
 
 def table(network: Network) -> NDArray[np.void]:
-    """Return the layers as the kernels read them.  # [layers] LAYER or ANY_LAYER"""
-    rows, packed = [], 0
+    """Return the layers as the kernels read them.  # [rows] LAYER, ANY_LAYER, MEMORY_LAYER"""
+    rows, packed, parts = [], 0, list(_rows(network))
     usual = all(layer.weighted and layer.activation == "relu" for layer in network.layers[:-1])
-    for i, layer in enumerate(network.layers):
-        group = _group(network, i)
+    for i, (kind, layer, biases, memory, memory_size) in enumerate(parts):
+        group = _group(parts, i)
         norm = packed + _blocks_size(layer, group)
         shape = (getattr(layer, name) for name in SHAPE)
         fused = layer.weighted and not layer.norm and layer.activation == "relu"
-        row = (*shape, packed, fused, norm if layer.norm else -1, group)
-        kind = KINDS.index("weighted" if layer.weighted else layer.kind)
-        rows.append(row if usual else (kind, ACTIVATIONS.index("" if fused else layer.activation), *row))
+        row: tuple[Any, ...] = (*shape, packed, fused, norm if layer.norm else -1, group)
+        if not usual:
+            row = (KINDS.index(kind), ACTIVATIONS.index("" if fused else layer.activation), *row)
+        if network.memory:
+            row = (memory, memory_size, layer.offset, biases, layer.offset + layer.size - layer.norm_size, *row)
+        rows.append(row)
         packed = norm + layer.norm_size
-    return np.array(rows, LAYER if usual else ANY_LAYER)
+    return np.array(rows, LAYER if usual else MEMORY_LAYER if network.memory else ANY_LAYER)
 
 
-def by_table(usual: Callable[..., Any], general: Callable[..., Any], **options: Any) -> Any:
-    """Return a function (layer, ...) for compiled code: `usual` where the layer is a LAYER, `general` of ANY_LAYER."""
+def by_table(
+    usual: Callable[..., Any],
+    general: Callable[..., Any],
+    recurrent: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Return a function (layer, ...) for compiled code: `usual` where the layer is a LAYER, `general` of ANY_LAYER.
+
+    Of MEMORY_LAYER it is `recurrent`, or else `general`.
+    """
+    remembering = recurrent or general
 
     def compiled(*arguments: Any) -> Any:
         raise NotImplementedError("compiled code only")
 
-    overload(compiled, strict=False, **options)(lambda layer, *_: general if "kind" in layer.fields else usual)
+    overload(compiled, strict=False, **options)(
+        lambda layer, *_: remembering if "memory" in layer.fields else general if "kind" in layer.fields else usual
+    )
     return compiled
 
 
@@ -72,34 +117,38 @@ rectifies = by_table(lambda layer: True, lambda layer: layer.activation == RELU,
 
 def packed_size(network: Network) -> int:
     """Return the size of the packed weights of a network, in float32."""
-    return sum(_blocks_size(layer, _group(network, i)) + layer.norm_size for i, layer in enumerate(network.layers))
+    rows = list(_rows(network))
+    return sum(_blocks_size(row.layer, _group(rows, i)) + row.layer.norm_size for i, row in enumerate(rows))
 
 
 def _blocks_size(layer: Layer, group: int) -> int:
     return -(-layer.filters // group) * group * (layer.fan_in + 1) if layer.weighted else 2 * layer.nodes
 
 
-def _group(network: Network, i: int) -> int:
-    """Return how many filters of layer `i` are packed together: WIDE for a large layer behind zeros, else BLOCK."""
-    layer = network.layers[i]
+def _group(rows: list[_Row], i: int) -> int:
+    """Return how many filters of row `i` are packed together: WIDE for a large layer behind zeros, else BLOCK."""
+    layer = rows[i].layer
     large = layer.weighted and layer.filters >= LEAST and layer.kernel_size >= LARGE
-    skips = large and i < len(network.layers) - 1
-    return WIDE if skips and _gives_zeros(network, i - 1) else BLOCK
+    skips = large and i < len(rows) - 1
+    return WIDE if skips and _gives_zeros(rows, i - 1) else BLOCK
 
 
-def _gives_zeros(network: Network, i: int) -> bool:
-    """Return whether many outputs of layer `i` are zero: behind a ReLU, also when pooled, or where they are one-hot."""
+def _gives_zeros(rows: list[_Row], i: int) -> bool:
+    """Return whether many outputs of row `i` are zero: behind a ReLU, also when pooled, or where they are one-hot."""
     if i < 0:
         return False
-    layer = network.layers[i]
-    if layer.activation or layer.norm or layer.weighted:
+    layer = rows[i].layer
+    if layer.activation or layer.norm or layer.weighted or layer.gates:
         return layer.activation == "relu"
-    return layer.kind == "one_hot" or _gives_zeros(network, i - 1)
+    return layer.kind == "one_hot" or _gives_zeros(rows, i - 1)
 
 
 def activation_size(network: Network) -> int:
-    """Return the float32 that the largest layer output takes in one lane, rounded up to a multiple of WIDE."""
-    return max(-(-layer.outputs // WIDE) * WIDE for layer in network.layers)
+    """Return the float32 that the largest layer output takes in one lane, rounded up to a multiple of WIDE.
+
+    Behind the sums of a state stands the state.
+    """
+    return max(-(-(layer.outputs + size) // WIDE) * WIDE for _, layer, _, _, size in _rows(network))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -111,15 +160,6 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     offset = 0
     for i in range(layers.shape[0]):
         offset = pack_layer(layers[i], weights, offset, packed)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
-    if is_weighted(layer):
-        offset = _pack_blocks(layer, weights, offset, packed)
-    offset = _pack_tree(layer, weights, offset, packed)
-    return pack_norm(layer, weights, offset, packed)
 
 
 def _nodes(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
@@ -134,6 +174,28 @@ def _nodes(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
 _pack_tree = by_table(lambda layer, weights, offset, packed: offset, _nodes, inline="always")
 
 
+def _pack_next(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Pack the weights of a layer, which begin at `offset`; return the offset of the next layer."""
+    if is_weighted(layer):
+        biases = offset + layer.kernel * layer.kernel * layer.channels * layer.filters
+        _pack_blocks(layer, weights, offset, biases, packed)
+        offset = biases + layer.filters
+    offset = _pack_tree(layer, weights, offset, packed)
+    return _pack_norm(layer, weights, offset, packed)
+
+
+def _pack_placed(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Pack the weights of a row, which lie where it says."""
+    if layer.kind == WEIGHTED or layer.kind == STATE:
+        _pack_blocks(layer, weights, layer.weights, layer.biases, packed)
+    _pack_tree(layer, weights, layer.weights, packed)
+    _pack_norm(layer, weights, layer.gamma, packed)
+    return offset
+
+
+pack_layer = by_table(_pack_next, _pack_next, _pack_placed, inline="always")
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def input_of(weight, inputs):  # type: ignore[no-untyped-def]
     """Return the number of the input that a node of a tree compares: its weight, rounded down, modulo `inputs`.
@@ -144,7 +206,7 @@ def input_of(weight, inputs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+def _pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Copy gamma and beta of one layer, if it has them; return the offset of the next layer."""
     if layer.norm >= 0:
         for k in range(2 * layer.filters):
@@ -154,20 +216,19 @@ def pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def _pack_blocks(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Pack the kernel and the biases of one layer; return the offset of what follows them."""
+def _pack_blocks(layer, weights, offset, biases, packed):  # type: ignore[no-untyped-def]
+    """Pack the kernel of one layer, which begins at `offset`, and its biases; -1: they are zero."""
     fan_in, group = layer.kernel * layer.kernel * layer.channels, layer.group
     filters, at, block = layer.filters, layer.packed, (fan_in + 1) * group
-    biases = offset + fan_in * filters
     for row in range(fan_in + 1):
         # Unsigned indices spare Numba the test for negative ones.
         source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
+        stored = filters if row > 0 or biases >= 0 else 0
         for first in range(0, filters, group):
             target = np.uint64(at + first // group * block + row * group)
             for f in range(group):
-                weight = weights[source + np.uint64(first + f)] if first + f < filters else np.float32(0)
+                weight = weights[source + np.uint64(first + f)] if first + f < stored else np.float32(0)
                 packed[target + np.uint64(f)] = weight
     # A bias of -0 becomes 0: a sum that begins at 0 is never -0, so adding a product with zero changes no bit of it.
     for f in range(filters):
         packed[at + f // group * block + f % group] += np.float32(0)
-    return biases + filters

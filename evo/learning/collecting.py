@@ -157,7 +157,7 @@ def segment_tasks(
 ) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    states = [EnvStates(*(array[part] for array in vars(envs).values())) for part in parts]
+    states = [EnvStates(*(None if array is None else array[part] for array in vars(envs).values())) for part in parts]
     return [Task(WeightSource.of_row(), Segment(state, horizon, stay_open), rule) for state in states]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.networks.layer import Layer
+from evo.networks.layer import GATES, Layer
 from evo.networks.network import EPSILON, Network
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def build_keras(
     """Return a Keras model from observations [B, ...] to outputs [B, O], with weights in the order of `network.split`.
 
     Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
-    named as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16;
+    named as in `network.names()`; `0_norm` normalises layer 0. A network with memory is a model from observations and
+    hidden states [B, S] to outputs and the next states. With `dtype` bfloat16 hidden layers compute in bfloat16;
     the output layer and all weights stay float32. With `normalisation` the model takes observations as they are before
     it.
     """
@@ -35,11 +36,12 @@ def build_keras(
 
     inputs = keras.Input(network.shape, name="observation")
     x = inputs if normalisation is None else _normalised(inputs, normalisation)
+    state, states = keras.Input((network.memory,), name="state") if network.memory else None, []
     flat = False
     for i, layer in enumerate(network.layers):
         hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
         policy = "mixed_bfloat16" if dtype == "bfloat16" and hidden else "float32"  # weights stay float32
-        if not flat and (layer.kind == "dense" or len(network.shape) != 3):
+        if not flat and (layer.kind in ("dense", *GATES) or len(network.shape) != 3):
             x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
         activation = layer.activation or None
         fused = activation if layer.weighted and not layer.norm else None
@@ -50,6 +52,14 @@ def build_keras(
             )(x)  # fmt: skip
         elif layer.kind == "dense":
             x = keras.layers.Dense(layer.filters, activation=fused, name=name, dtype=policy)(x)
+        elif layer.gates:
+            cell = (keras.layers.GRUCell if layer.kind == "gru" else keras.layers.LSTMCell)(
+                layer.filters, name=name, dtype=policy
+            )
+            first = sum(one.shape[-1] for one in states)
+            ends = range(first, first + layer.memory, layer.filters)
+            x, after = cell(x, [state[:, at : at + layer.filters] for at in ends])
+            states += after
         elif layer.kind == "one_hot":
             x = _one_hot(x, layer)
         elif layer.kind != "identity":
@@ -59,7 +69,10 @@ def build_keras(
             x = keras.layers.LayerNormalization(axis=-1, epsilon=EPSILON, name=f"{i}_norm", dtype=policy)(x)
         if activation and not fused:
             x = keras.layers.Activation(activation, name=f"{i}_{activation}", dtype=policy)(x)
-    return keras.Model(inputs, x, name="network")
+    if state is None:
+        return keras.Model(inputs, x, name="network")
+    after = states[0] if len(states) == 1 else keras.layers.Concatenate(name="next_state")(states)
+    return keras.Model([inputs, state], [x, after], name="network")
 
 
 def _normalised(x: Any, by: Normalisation) -> Any:

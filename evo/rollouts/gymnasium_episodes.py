@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 PROBED, PROBED_STEPS, FIRST_PROBED = range(1, 9), 3, 50  # seeds, and steps of each and of the first, of `seed_check`
 LONG = 100_000  # steps of an episode that may have no end
 FIRST = 1024  # recorded steps for which there is memory before it grows
+Floats = NDArray[np.float32]
 FAILED = -1  # in place of what follows a step: something is not finite
 
 
 def play_gymnasium(
-    score: Score, environment: Environment, task: Task, ended: Ended, renewed: bool = False
+    score: Score, environment: Environment, task: Task, ended: Ended, renewed: bool = False, memory: int = 0
 ) -> PlayedEpisodes:
     """Play every episode of a task with one candidate, some of them side by side; fill in `ended` [E].
 
-    Rewards are added in float64 in the order of steps. Where instances are `renewed`, each plays one episode.
+    Rewards are added in float64 in the order of steps. Where instances are `renewed`, each plays one episode. The
+    network's hidden state has `memory` floats.
     """
     assert isinstance(task.play, Episodes)
     seeds, shift = task.play.seeds, 64 - environment.seed_bits
@@ -41,16 +43,18 @@ def play_gymnasium(
     for one, e in live:
         one.reset(int(seeds[e]) >> shift)
     begun = len(live)
+    states = np.zeros((len(live), memory), np.float32)
     while live:
-        table = score(np.stack([one.observation.reshape(environment.shape) for one, _ in live]))
+        table = score(np.stack([one.observation.reshape(environment.shape) for one, _ in live]), states)
         steps.progress[SLOTS] += len(live)
-        left = []
-        for scores, (one, e) in zip(table, live, strict=True):
-            status = steps.play(e, one, seeds[e], scores)
+        left, places = [], []  # who plays on, and their rows of `states`
+        for place, (scores, (one, e)) in enumerate(zip(table, live, strict=True)):
+            status = steps.play(e, one, seeds[e], scores, states[place])
             if status == FAILED:
                 return steps.played(False, steps.progress, ended, score)
             if status == GOES_ON:
                 left.append((one, e))
+                places.append(place)
                 if one.steps == LONG:
                     goes_on = f"an episode of {one.name} has {LONG:,} steps and goes on"
                     notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
@@ -60,8 +64,10 @@ def play_gymnasium(
             if begun < len(seeds):
                 one.reset(int(seeds[begun]) >> shift)
                 left.append((one, begun))
+                places.append(place)
+                states[place] = 0
                 begun += 1
-        live = left
+        live, states = left, states[places]
     steps.drop_masks()
     return steps.played(True, steps.progress, ended, score)
 
@@ -86,11 +92,13 @@ class Steps(Recorder):
         self._pixels = environment.recorded_as
         super().__init__(actions_for(environment, rows), observe=self._pixels and self._pixels.observe)
 
-    def play(self, e: int, one: Instance, seed: np.uint64, outputs: NDArray[np.float32], is_last: bool = False) -> int:
+    def play(
+        self, e: int, one: Instance, seed: np.uint64, outputs: Floats, memory: Floats, is_last: bool = False
+    ) -> int:
         """Choose, play and record a step of episode `e`, of this seed; return GOES_ON, TERMINATED or TRUNCATED.
 
         FAILED where outputs, an observation or a reward are not finite. After the last step of a segment is recorded
-        what follows it.
+        what follows it. `memory` [S] is the hidden state after the step.
         """
         clock.progress.made()
         action = self._act(outputs, one.mask, seed, one.steps)
@@ -98,7 +106,7 @@ class Steps(Recorder):
             if not one.is_finite:
                 notice_once(f"{one.not_finite}; the network that played ranks worst")
             return FAILED
-        self._before_step(e, action, one, outputs)
+        self._before_step(e, action, one, outputs, memory)
         status = one.step(action)
         if not abs(one.reward) <= self._largest:  # also where it is NaN; a learner has float32
             beyond = f"gave a reward that is NaN or beyond {self._largest:.3g}"
@@ -113,11 +121,11 @@ class Steps(Recorder):
             none = np.empty((0, 0), np.int8)
             self.record = self.record._replace(action_masks=none, next_action_masks=none)
 
-    def _before_step(self, e: int, action: Any, one: Instance, outputs: NDArray[np.float32]) -> None:
+    def _before_step(self, e: int, action: Any, one: Instance, outputs: Floats, memory: Floats) -> None:
         if self._new is not None:
             shape, masked = self._environment.shape, 0 if self._environment.continuous else self._environment.actions
             kinds = np.float32 if self._pixels is None else np.uint8, np.float32
-            self.record = Record.empty(*self._new, shape, kinds, masked, len(outputs))
+            self.record = Record.empty(*self._new, shape, kinds, masked, len(outputs), len(memory))
             self._new = None
         row = int(self.progress[ROWS])
         if row == len(self.actions):
@@ -126,6 +134,8 @@ class Steps(Recorder):
         if self.record is not None:
             self._show(self.record.observations, self.record.action_masks, row, one)
             self.record.outputs[row] = outputs
+            if self.record.memories is not None:
+                self.record.memories[row] = memory
         self.progress[ROWS] += 1
 
     def _after_step(self, one: Instance, status: int) -> None:

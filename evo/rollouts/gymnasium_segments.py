@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.environments.instances import OPEN, Kept, notice_once
+from evo.games.hidden_states import hidden_states
 from evo.games.step import FOLLOWED, SLOTS, Score, actions_for
 from evo.randomness.streams import episode_seed
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, EnvStates, Result, Segment, Task, empty_result
@@ -46,16 +47,19 @@ def unpacked(snapshot: NDArray[np.uint8]) -> bytes:
     return snapshot[HEAD : HEAD + int.from_bytes(snapshot[:HEAD].tobytes(), "little")].tobytes()
 
 
-def play_gymnasium_segment(score: Score, environment: Environment, task: Task, found: str) -> Result:
+def play_gymnasium_segment(score: Score, environment: Environment, task: Task, found: str, memory: int = 0) -> Result:
     """Play a segment with one candidate, in all environments side by side, or in as many as can be open.
 
-    `found` is what `seed_check` returns of the environment.
+    `found` is what `seed_check` returns of the environment; the network's hidden state has `memory` floats.
     """
     assert isinstance(task.play, Segment)
     envs, horizon = task.play.envs, task.play.horizon
     rows, shift = len(envs) * horizon, 64 - environment.seed_bits
     steps, ended = Steps(environment, task.action_rule, rows, rows), list[tuple[int, float, int, tuple[int, ...]]]()
     states = replace(envs, episode=envs.episode.copy(), returns_so_far=envs.returns_so_far.copy())
+    hidden = hidden_states(len(envs), memory, envs.memories)
+    after = np.zeros((len(envs), 0), np.float32) if hidden is None else hidden
+    begins = np.empty_like(after)
     kept, played = list[Kept](), list[bytes]()  # of each environment, and the actions of its episode so far
     while len(kept) < len(envs):
         begun = len(kept)
@@ -63,11 +67,15 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
         played += [_take_up(kept[b], states, b, found == "ignored") for b in range(begun, len(kept))]
         group = [(b, kept[b].instance) for b in range(begun, len(kept))]
         seeds = {b: _seed(states, b) for b, _ in group}
+        after[begun:][states.episode[begun:] != envs.episode[begun:]] = 0
+        begins[begun:] = after[begun:]
         for t in range(horizon):
-            table = score(np.stack([one.observation.reshape(environment.shape) for _, one in group]))
+            table = score(
+                np.stack([one.observation.reshape(environment.shape) for _, one in group]), after[begun : len(kept)]
+            )
             steps.progress[SLOTS] += len(group)
             for scores, (b, one) in zip(table, group, strict=True):
-                status = steps.play(b, one, np.uint64(seeds[b]), scores, t == horizon - 1)
+                status = steps.play(b, one, np.uint64(seeds[b]), scores, after[b], t == horizon - 1)
                 if status == FAILED:
                     return not_finite(environment, int(steps.progress[SLOTS]))
                 if status != GOES_ON:
@@ -75,11 +83,12 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
                     states.episode[b] += 1
                     seeds[b] = _seed(states, b)
                     one.reset(seeds[b] >> shift)
+                    after[b] = 0
         for b, one in group:
             states.returns_so_far[b] = one.total
     steps.drop_masks()
     order = np.argsort(steps.episodes, kind="stable")  # steps of an environment stand in their order
-    transitions = steps.transitions(rows, int(steps.progress[FOLLOWED]), score, order)
+    transitions = steps.transitions(rows, int(steps.progress[FOLLOWED]), score, order, begins)
     if not (np.isfinite(transitions.outputs).all() and np.isfinite(transitions.next_outputs).all()):
         return not_finite(environment, int(steps.progress[SLOTS]))
     for b, place in enumerate(range(0, rows, horizon)):
@@ -97,7 +106,7 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
         frames=rows,
         lane_slots=int(steps.progress[SLOTS] + steps.progress[FOLLOWED]),
         transitions=transitions,
-        envs=replace(states, snapshots=packed(played)),
+        envs=replace(states, snapshots=packed(played), memories=hidden),
     )
 
 

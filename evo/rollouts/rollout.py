@@ -22,6 +22,7 @@ from evo.compiled.views import shaped
 from evo.environment import Environment
 from evo.games import contract
 from evo.games.contract import CompiledGame
+from evo.games.hidden_states import hidden_states
 from evo.games.step import (
     BEGUN,
     FOLLOWED,
@@ -60,6 +61,7 @@ from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
 
+Floats = NDArray[np.float32]
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
 
@@ -131,7 +133,10 @@ def play_episodes(  # type: ignore[no-untyped-def]
                     index[idle] = index[start]
                 seen = shaped(x[: size * width], (*shape, width))
                 contract.observe_lanes(state, rules, index[start : start + width], seen)
-                forward(layers, packed, large, nonzero, x, first, second, scores, width, min(width, live - place))
+                there = min(width, live - place)
+                forward(
+                    layers, packed, large, nonzero, x, first, second, scores, width, there, envs.memory, index[start:]
+                )
                 progress[SLOTS] += width
             if not step_episode(
                 state, rules, masked, index[place], seeds, scores, width, place - start, rule, epsilon, buffers, envs,
@@ -150,9 +155,9 @@ def play_episodes(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def score_all(  # type: ignore[no-untyped-def]
-    layers, packed, large, nonzero, x, first, second, scores, observations, out
+    layers, packed, large, nonzero, x, first, second, scores, observations, out, memory, index
 ):  # fmt: skip
-    """Write the network's outputs [E, O] of observations, flat [E, H W C]."""
+    """Write the network's outputs [E, O] of observations, flat [E, H W C], with their states; `index` is 0 to E - 1."""
     count, size = observations.shape
     start = 0
     while start < count:
@@ -161,7 +166,7 @@ def score_all(  # type: ignore[no-untyped-def]
         for lane in range(live):
             for i in range(size):
                 x[i * width + lane] = observations[start + lane, i]
-        forward(layers, packed, large, nonzero, x, first, second, scores, width, live)
+        forward(layers, packed, large, nonzero, x, first, second, scores, width, live, memory, index[start:])
         for lane in range(live):
             for o in range(out.shape[1]):
                 out[start + lane, o] = scores[o * width + lane]
@@ -197,8 +202,8 @@ class Kernel(Protocol):
     def take(self, weights: NDArray[np.float32]) -> None:
         """Compute a network with these weights from now on.  # [P], finite"""
 
-    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the network's outputs.  # [E, ...] -> [E, O]"""
+    def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
+        """Return outputs, and overwrite the hidden states `memory` [E, S]; None: episodes begin.  # [E, ...], [E, O]"""
 
     def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""
@@ -211,14 +216,15 @@ class LanesKernel(Kernel):
     """Computes on the CPU, 16 lanes at a time, with the same bits on every machine; buffers are kept."""
 
     def __init__(self, network: Network, game: CompiledGame | None) -> None:
-        self._outputs, self._layers = network.outputs, layout.table(network)
+        self._network, self._layers = network, layout.table(network)
         self._packed, activations = aligned(layout.packed_size(network)), layout.activation_size(network) * 16
         self._size = int(np.prod(network.shape))
         weights = self._layers, self._packed, sparse.buffers_for(self._layers), lanes.nonzero_mask(network)
         buffers = (self._size * 16, activations, activations, network.outputs * 16)
         self.arguments = (*weights, *map(aligned, buffers))  # of compiled functions: the network, then x, ..., scores
         if game is not None:
-            self._state, self._envs, self._progress = game.make_state(16), Envs.empty(16), np.zeros(6, np.int64)
+            self._state, self._progress = game.make_state(16), np.zeros(6, np.int64)
+            self._envs = Envs.empty(16, network.memory)
             allowed = np.ones(game.actions, np.int8)
             self._buffers = np.zeros(16, np.int64), allowed, game.action_buffer(), self._progress
 
@@ -226,17 +232,20 @@ class LanesKernel(Kernel):
         """Pack the weights of a network.  # [P], finite"""
         layout.pack(self._layers, weights, self._packed)
 
-    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the network's outputs.  # [E, ...] -> [E, O]"""
+    def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
+        """Return the network's outputs; `memory` is overwritten by the states after the step.  # [E, ...] -> [E, O]"""
+        if memory is None or not self._network.memory:
+            memory = hidden_states(len(observations), self._network.memory)
         flat = np.ascontiguousarray(observations, np.float32).reshape(len(observations), self._size)
-        out = np.empty((len(flat), self._outputs), np.float32)
-        score_all(*self.arguments, flat, out)
+        out = np.empty((len(flat), self._network.outputs), np.float32)
+        score_all(*self.arguments, flat, out, memory, np.arange(len(flat)))
         return out
 
     def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""
         assert isinstance(task.play, Episodes)
-        recorder, progress, how = Recorder.of_task(game, task, self._outputs), self._progress, task.action_rule
+        recorder = Recorder.of_task(game, task, self._network.outputs, self._network.memory)
+        progress, how = self._progress, task.action_rule
         masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         progress[:] = 0
         while True:
@@ -252,7 +261,7 @@ class LanesKernel(Kernel):
 
     def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:
         """Play a segment."""
-        return play_segment(self.arguments, game, segment, self._outputs, how, self.score)
+        return play_segment(self.arguments, game, segment, self._network, how, self.score)
 
 
 class Rollout:
@@ -285,7 +294,8 @@ class Rollout:
             if self._game is None:
                 if not finite:
                     return not_finite(self.environment, 0)
-                return play_gymnasium_segment(self.kernel.score, self.environment, task, self.seeds)
+                memory = self.network.memory
+                return play_gymnasium_segment(self.kernel.score, self.environment, task, self.seeds, memory)
             if finite:
                 return self.kernel.play_segment(self._game, task.play, task.action_rule)
             return SegmentBuffers(self._game, task.play, self.network.outputs).result(0, 0, False, self.kernel.score)
@@ -302,7 +312,8 @@ class Rollout:
                 if self._game is not None:
                     played = self.kernel.play_episodes(self._game, task, ended)
                 else:
-                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, self.seeds == "renewed")
+                    renewed, memory = self.seeds == "renewed", self.network.memory
+                    played = play_gymnasium(self.kernel.score, self.environment, task, ended, renewed, memory)
             frames, slots, transitions = frames + played.frames, slots + played.slots, played.transitions
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite

@@ -18,6 +18,7 @@ from evo.compiled.views import shaped
 from evo.games.contract import CompiledGame, mask, observe_lanes
 from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, play
 from evo.kernels.lanes import forward, lanes_for
+from evo.networks.network import Network
 from evo.records import TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions, joined
 from evo.rollouts.action_rules import RULES, choose, read_action, write_action
 
@@ -66,7 +67,7 @@ def play_envs(  # type: ignore[no-untyped-def]
         seen = shaped(x[: size * width], (*shape, width))
         for t in range(horizon):
             observe_lanes(state, rules, index[:width], seen)
-            forward(layers, packed, large, nonzero, x, first, second, scores, width, live)
+            forward(layers, packed, large, nonzero, x, first, second, scores, width, live, envs.memory, index)
             slots += width
             for lane in range(live):
                 for o in range(outputs):
@@ -101,15 +102,28 @@ def _replay(state, rules, masked, buffers, envs, actions, record, ended):  # typ
 class SegmentBuffers:
     """What a segment reads and writes, and the result that it makes."""
 
-    def __init__(self, game: CompiledGame, segment: Segment, outputs: int, actions: NDArray[Any] | None = None) -> None:
-        """`actions` are those to be replayed; ValueError where the segment's snapshots are of another game."""
+    def __init__(
+        self,
+        game: CompiledGame,
+        segment: Segment,
+        outputs: int,
+        actions: NDArray[Any] | None = None,
+        memory: int = 0,
+    ) -> None:
+        """`actions` are those to be replayed, `memory` is S of the network.
+
+        ValueError where the segment's snapshots are of another game, or its hidden states of another network.
+        """
         rows, metrics = len(segment.envs) * segment.horizon, len(game.episode_metrics)
         self.game, self.state = game, game.restored(segment.envs.snapshots)
         self.masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         self.buffers = np.ones(game.actions, np.int8), game.action_buffer()
-        self.envs = envs_of(segment.envs)
+        self.envs = envs_of(segment.envs, memory)
+        self._begins = None if self.envs.memory is None else self.envs.memory.copy()
         actions = actions_for(game, rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
-        self.recorder = Recorder.of_game(game, actions, rows, outputs)  # memory that is not written costs nothing
+        self.recorder = Recorder.of_game(
+            game, actions, rows, outputs, memory
+        )  # memory that is not written costs nothing
         self.ended = Ended.empty(rows, metrics)
 
     @property
@@ -126,11 +140,12 @@ class SegmentBuffers:
         assert self.recorder.record is not None
         ends, transitions, ended = self.recorder.record.ends, None, self.ended
         if finite:
-            transitions = self.recorder.transitions(len(ends), followed, score)
+            transitions = self.recorder.transitions(len(ends), followed, score, begins=self._begins)
             finite = bool(np.isfinite(transitions.next_outputs).all())
         over = (ends == TERMINATED) | (ends == TRUNCATED)
         finite = finite and are_finite(ended.returns[over])
-        envs = EnvStates(self.game.snapshots(self.state), self.envs.first, self.envs.episode, self.envs.returns_so_far)
+        first, episode, _, returns_so_far, memory = self.envs
+        envs = EnvStates(self.game.snapshots(self.state), first, episode, returns_so_far, memory)
         return Result(
             returns=ended.returns[over][None],
             lengths=ended.lengths[over][None],
@@ -144,10 +159,11 @@ class SegmentBuffers:
 
 
 def play_segment(
-    kernel: tuple[Any, ...], game: CompiledGame, segment: Segment, outputs: int, how: ActionRule, score: Score
+    kernel: tuple[Any, ...], game: CompiledGame, segment: Segment, network: Network, how: ActionRule, score: Score
 ) -> Result:
     """Play one network in every environment; `kernel` is what `Rollout` keeps of it, `score` runs it."""
-    written, index = SegmentBuffers(game, segment, outputs), np.zeros(16, np.int64)
+    written = SegmentBuffers(game, segment, network.outputs, memory=network.memory)
+    index = np.zeros(16, np.int64)
     followed, slots, failed = play_envs(
         *kernel, written.state, game.rules, written.masked, game.shape, RULES[how.kind], how.epsilon, index,
         *written.written,
@@ -163,7 +179,7 @@ def replay_segment(game: CompiledGame, envs: EnvStates, actions: NDArray[Any]) -
     """
     written = SegmentBuffers(game, Segment(envs, actions.shape[1]), 0, actions)
     followed = _replay(written.state, game.rules, written.masked, *written.written)
-    result = written.result(followed, 0, True, lambda seen: np.empty((len(seen), 0), np.float32))
+    result = written.result(followed, 0, True, lambda seen, _: np.empty((len(seen), 0), np.float32))
     assert result.transitions is not None
     assert result.envs is not None
     return result.transitions, result.envs

@@ -24,7 +24,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
 from evo.rollouts.action_rules import RULES
-from evo.rollouts.rollout import Kernel, begin_one, step_episode
+from evo.rollouts.rollout import Floats, Kernel, begin_one, step_episode
 from evo.rollouts.segments import SegmentBuffers, step_env
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
@@ -53,8 +53,8 @@ class TensorFlowKernel(Kernel):
         with _memory_of(self.device):
             set_weights(self._model, self._network, weights)
 
-    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the network's outputs.  # [E, ...] -> [E, O]"""
+    def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
+        """Return the network's outputs; it has no memory.  # [E, ...] -> [E, O]"""
         out = np.empty((len(observations), self._network.outputs), np.float32)
         for start in range(0, len(observations), BATCH):
             part = observations[start : start + BATCH].reshape(-1, *self._network.shape)
@@ -97,15 +97,18 @@ class TensorFlowKernel(Kernel):
         return f"{versions}, {self.device} {machine}, {threads} threads, batch {BATCH}, scores {digest}"
 
 
-def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, outputs: int) -> PlayedEpisodes:
+def play_episodes(
+    score: Score, game: CompiledGame, task: Task, ended: Ended, outputs: int, memory: int = 0
+) -> PlayedEpisodes:
     """Play every episode of a task with one network, in BATCH environments that take the episodes in order.
 
-    `ended` [E] is filled in; the network has `outputs` outputs, at least one for each action.
+    `ended` [E] is filled in; the network has `outputs` outputs, at least one for each action, and `memory` floats of
+    hidden state.
     """
     assert isinstance(task.play, Episodes)
     seeds, state, masked, how = task.play.seeds, game.make_state(BATCH), game.masked or None, task.action_rule
-    seen, envs = np.empty((BATCH, *game.shape), np.float32), Envs.empty(BATCH)
-    recorder, progress, failed = Recorder.of_task(game, task, outputs), np.zeros(6, np.int64), -1
+    seen, envs = np.empty((BATCH, *game.shape), np.float32), Envs.empty(BATCH, memory)
+    recorder, progress, failed = Recorder.of_task(game, task, outputs, memory), np.zeros(6, np.int64), -1
     buffers = np.zeros(0, np.int64), np.ones(game.actions, np.int8), game.action_buffer(), progress
     _begin_all(state, game.rules, seeds, envs, progress)
     while failed < 0 and (envs.episode >= 0).any():
@@ -115,8 +118,8 @@ def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, ou
             while progress[ROWS] + BATCH > len(recorder.actions):
                 recorder.grow()
         failed = _step_all(
-            state, game.rules, masked, seeds, score(seen), RULES[how.kind], how.epsilon, buffers, envs, ended,
-            recorder.actions, recorder.episodes, recorder.record,
+            state, game.rules, masked, seeds, score(seen, envs.memory), RULES[how.kind], how.epsilon, buffers, envs,
+            ended, recorder.actions, recorder.episodes, recorder.record,
         )  # fmt: skip
         progress[SLOTS] += BATCH
     game.check_allowed(state, buffers[1], failed)
@@ -143,13 +146,16 @@ def _step_all(  # type: ignore[no-untyped-def]
     return -1
 
 
-def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: int, how: ActionRule) -> Result:
+def play_segment(
+    score: Score, game: CompiledGame, segment: Segment, outputs: int, how: ActionRule, memory: int = 0
+) -> Result:
     """Play one network in every environment, as `segments` does; `score` is asked for all of them at once."""
-    written, count, horizon = SegmentBuffers(game, segment, outputs), len(segment.envs), segment.horizon
+    written = SegmentBuffers(game, segment, outputs, memory=memory)
+    count, horizon = len(segment.envs), segment.horizon
     seen, followed = np.empty((count, *game.shape), np.float32), 0
     for t in range(horizon):
         observe_many(written.state, game.rules, seen)
-        scores = np.ascontiguousarray(score(seen), np.float32)
+        scores = np.ascontiguousarray(score(seen, written.envs.memory), np.float32)
         if not np.isfinite(scores).all():
             return written.result(followed, (t + 1) * count, False, score)
         followed, failed = _step_segment(
@@ -180,7 +186,7 @@ def warm_up(game: CompiledGame | None) -> None:
     if game is not None:
         task = Task(WeightSource.of_row(), Episodes(np.zeros(1, np.uint64)))
         scores = np.zeros((BATCH, game.actions), np.float32)
-        play_episodes(lambda _: scores, game, task, Ended.empty(1, len(game.episode_metrics)), game.actions)
+        play_episodes(lambda *_: scores, game, task, Ended.empty(1, len(game.episode_metrics)), game.actions)
 
 
 @contextmanager

@@ -15,7 +15,10 @@ from evo.networks.network import Network
 
 
 class Policy:
-    """A network that acts greedily: call it with an observation, or with a batch of them."""
+    """A network that acts greedily: call it with an observation, or with a batch of them.
+
+    A network with memory keeps its hidden state from call to call: call `reset` where an episode begins.
+    """
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class Policy:
         self._continuous = environment_of(experiment.environment).continuous
         self._tensorflow = experiment.policy.player == "tensorflow"
         self._origin = f"{experiment.algorithm} for {experiment.environment.id}"
+        self._state: NDArray[np.float32] | None = None  # [S] or [B, S]; None: episodes begin
 
     def __repr__(self) -> str:
         numbers = "numbers as actions" if self._continuous else "actions"
@@ -53,7 +57,26 @@ class Policy:
         """Return all outputs of the network: a score of each action, then those of other heads, such as a value.
 
         observations [*shape] -> [O], or [B, *shape] -> [B, O]. For continuous actions the first outputs are their
-        means. ValueError: another shape.
+        means. ValueError: another shape. With memory, the hidden state goes on.
+        """
+        outputs, state = self.step(observations, self._state)
+        self._state = state if self.network.memory else None
+        return outputs
+
+    def reset(self, ended: NDArray[np.bool_] | None = None) -> None:
+        """Begin episodes, with a hidden state of zeros: all of the last batch, or those that have `ended`, bool [B]."""
+        if ended is None:
+            self._state = None
+        elif self._state is not None:
+            self._state[np.asarray(ended, np.bool_)] = 0
+
+    def step(
+        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return all outputs and the next hidden states, and keep none; `state` None: episodes begin.
+
+        observations [*shape] and state [S] -> [O] and [S], or [B, *shape] and [B, S] -> [B, O] and [B, S]. S is
+        `network.memory`, 0 without memory. ValueError: another shape.
         """
         seen, shape = np.asarray(observations, np.float32), self.network.shape
         if shape not in (seen.shape, seen.shape[1:]):
@@ -61,6 +84,12 @@ class Policy:
                 f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"
             )
         batch = seen.reshape(-1, *shape)
+        states = (len(batch), self.network.memory) if seen.shape != shape else (self.network.memory,)
+        after = np.zeros(states, np.float32) if state is None else np.array(state, np.float32)
+        if after.shape != states:
+            raise ValueError(
+                f"a hidden state of shape {after.shape}, where {states} fits; call reset where episodes begin"
+            )
         if self._tensorflow:
             outputs = np.asarray(self._model(batch), np.float32)
         else:
@@ -68,8 +97,10 @@ class Policy:
             from evo.process import interrupts_wait
 
             with interrupts_wait():  # the first call compiles
-                outputs = lanes.scores(self.network, self.weights, batch)
-        return outputs[0] if seen.shape == shape else outputs
+                outputs = lanes.scores(
+                    self.network, self.weights, batch, memory=after.reshape(len(batch), -1) if after.size else None
+                )
+        return (outputs[0] if seen.shape == shape else outputs), after
 
     @cached_property
     def _model(self) -> Any:

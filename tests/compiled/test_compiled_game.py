@@ -128,7 +128,11 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
         for name in ("observations", "action_masks", "rewards", "ends", "next_observations", "next_action_masks"):
             np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
         other = tensorflow_kernel.play_segment(
-            lambda seen: kernel.scores(network, weights, seen), game, Segment(envs, horizon), network.outputs, SOFTMAX
+            lambda seen, _: kernel.scores(network, weights, seen),
+            game,
+            Segment(envs, horizon),
+            network.outputs,
+            SOFTMAX,
         )
         same(other.transitions, steps)
         envs = result.envs
@@ -143,7 +147,7 @@ def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() ->
     weights, ended = weights_of(rollout), Ended.empty(len(seeds), 1)
     task = Task(fresh(), Episodes(seeds), SOFTMAX, record_actions=True, record_transitions=True)
     played = tensorflow_kernel.play_episodes(
-        lambda seen: kernel.scores(network, weights, seen), environment.game, task, ended, network.outputs
+        lambda seen, _: kernel.scores(network, weights, seen), environment.game, task, ended, network.outputs
     )
     expected = rollout.play(task, EMPTY)
     for name, array in ended._asdict().items():

@@ -18,9 +18,10 @@ from evo.config.experiment import Experiment
 from evo.environment import Normalisation
 from evo.exports.onnx_model import onnx_model
 from evo.kernels import lanes
+from evo.networks.network import Network, Options
 from snake import SnakeEnv
 from tests.helpers.calling import ROOT, SMALL, called
-from tests.helpers.networks import random_observations
+from tests.helpers.networks import random_observations, random_weights
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exports.md").read_text(), re.DOTALL)
 NETWORKS = [
@@ -102,6 +103,24 @@ def test_the_graph_computes_what_the_kernel_does(tmp_path: Path, policy: str) ->
         onnx_model(network, weights, {}, discrete=False).SerializeToString()
     ).get_outputs()
     assert continuous.name == "scores"
+
+
+@pytest.mark.parametrize("layers", [["gru 5"], ["conv 3 3 2", "relu", "lstm 4", "norm", "tanh", "gru 3", "dense 4"]])
+def test_a_graph_with_memory_goes_on_from_its_states(layers: list[str]) -> None:
+    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    network = Network.build(Options(layers=layers), (5, 4, 2), 3)
+    weights = random_weights(network, 1)
+    session = runtime.InferenceSession(onnx_model(network, weights, {}).SerializeToString())
+    state = theirs = np.zeros((7, network.memory), np.float32)
+    for step in range(3):
+        observations = random_observations(network, 7, step)
+        scores, actions, theirs = session.run(None, {"observations": observations, "state": theirs})
+        state = state.copy()
+        expected = lanes.scores(network, weights, observations, memory=state)
+        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(theirs, state, rtol=1e-4, atol=1e-5)
+        assert actions.tolist() == expected.argmax(axis=1).tolist()
 
 
 def test_a_champion_acts_alike_in_a_thousand_states_and_plays_by_the_lines_on_the_page(

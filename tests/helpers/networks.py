@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from evo.errors import ConfigurationError
 from evo.kernels.weightless import DENOMINATOR, NUMERATOR, SATURATED
-from evo.networks.layer import Layer
+from evo.networks.layer import GATES, Layer
 from evo.networks.network import EPSILON, Network, Options
 
 FEW = st.integers(1, 19)
@@ -34,25 +35,34 @@ def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
 
 
 @st.composite
-def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW, trees: bool = False) -> Network:
+def layered(
+    draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW, trees: bool = False, memory: bool = False
+) -> Network:
     """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers.
 
-    Decision trees, which have no gradients, are among them where `trees` says so.
+    Decision trees, which have no gradients, are among them with `trees`, and recurrent layers, one at least, with
+    `memory`.
     """
     shape = draw(st.sampled_from(((7, 8, 3), (9, 4, 1), (1, 5, 2), (3, 3, 17), (11,))))
     side, image = st.integers(1, 4), len(shape) == 3
     texts = [f"one_hot {draw(st.integers(2, 5))}"] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(0, 6))):
         kinds = ["norm", "relu", "tanh", "dense", *(["conv", "max_pool", "average_pool"] if image else [])]
-        kinds += ["tree"] if trees else []
+        kinds += ["tree"] * trees + [*GATES] * memory
         kind = draw(st.sampled_from(kinds))
-        numbers = {"dense": [filters], "conv": [filters, side, side], "tree": [side]}.get(
-            kind, [side, side] if "_" in kind else []
-        )
+        numbers = {
+            "dense": [filters],
+            "gru": [filters],
+            "lstm": [filters],
+            "conv": [filters, side, side],
+            "tree": [side],
+        }.get(kind, [side, side] if "_" in kind else [])
         words = [kind, *(str(draw(number)) for number in numbers)]
         texts.append(" ".join([*words, *(["same"] if len(words) > 2 else [])]))
-        image = image and kind not in ("dense", "tree")
+        image = image and kind not in ("dense", "tree", *GATES)
     texts = texts or ["tanh"]
+    if memory and not any(text.startswith((*GATES,)) for text in texts):
+        texts.append(f"{draw(st.sampled_from([*GATES]))} {draw(filters)}")
     valid = [text.replace("same", "valid") if draw(st.booleans()) else text for text in texts]
     actions = draw(st.integers(1, 5))
     try:
@@ -68,6 +78,9 @@ def random_weights(network: Network, seed: int) -> np.ndarray:
     for layer in network.layers:
         kernel = slice(layer.offset, layer.offset + layer.kernel_size)
         weights[kernel] *= np.float32(np.sqrt(2 / layer.fan_in))
+        if layer.gates:
+            kernels = slice(layer.offset, layer.offset + layer.multiply_adds)
+            weights[kernels] *= np.float32(np.sqrt(2 / (layer.fan_in + layer.filters)))
         if layer.norm:
             gamma = slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
             weights[gamma] = 1 + weights[gamma] / 4
@@ -85,13 +98,17 @@ def random_observations(network: Network, count: int, seed: int, zeros: float = 
     return observations
 
 
-def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray) -> np.ndarray:
+def plain_scores(
+    network: Network, weights: np.ndarray, observations: np.ndarray, memory: np.ndarray | None = None
+) -> np.ndarray:
     """Return the scores by float32 loops in the order that the kernel promises.  # [E, ...] -> [E, A]
 
-    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added.
+    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added. The state of
+    each, `memory` [E, S], zeros where it is None, is overwritten by the next one.
     """
     arrays = iter(network.split(weights))
     x = observations
+    states = np.zeros((len(x), network.memory), np.float32) if memory is None else memory
     for layer in network.layers:
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
         if layer.weighted:
@@ -100,6 +117,9 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
             out = np.repeat(x, layer.filters // layer.channels, -1)
             codes = np.tile(np.arange(layer.filters // layer.channels), layer.channels)
             out = np.where(np.isnan(out), out, (out == codes).astype(np.float32))
+        elif layer.gates:
+            out = plain_recurrent(x, layer, next(arrays), next(arrays), next(arrays), states[:, : layer.memory])
+            states = states[:, layer.memory :]
         elif layer.kind == "tree":
             out = plain_tree(x.reshape(len(x), -1), next(arrays), next(arrays)).reshape(len(x), 1, 1, -1)
         else:
@@ -127,6 +147,31 @@ def plain_sums(x: np.ndarray, layer: Layer, kernel: np.ndarray, bias: np.ndarray
                     total = total + product
             out[:, i, j] = total
     return out
+
+
+def plain_recurrent(
+    x: np.ndarray, layer: Layer, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray, state: np.ndarray
+) -> np.ndarray:
+    """Return the output of a recurrent layer as Keras defines it; `state` [E, s] becomes the next one."""
+    units, half, one = layer.filters, np.float32(0.5), np.float32(1)
+
+    def sums(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        dense = replace(layer, kind="dense", channels=x.shape[-1], filters=kernel.shape[1])
+        return plain_sums(x.reshape(len(x), 1, 1, -1), dense, kernel, bias).reshape(len(x), -1, units).swapaxes(0, 1)
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return half + half * plain_tanh(half * x)
+
+    h = state[:, :units]
+    if layer.kind == "gru":
+        (z, r, candidate), (hz, hr, hh) = sums(x, kernel, bias[0]), sums(h, recurrent, bias[1])
+        z, r = sigmoid(z + hz), sigmoid(r + hr)
+        state[:] = z * h + (one - z) * plain_tanh(candidate + r * hh)
+    else:
+        i, f, c, o = sums(x, kernel, bias) + sums(h, recurrent, np.zeros_like(bias))
+        state[:, units:] = sigmoid(f) * state[:, units:] + sigmoid(i) * plain_tanh(c)
+        h[:] = sigmoid(o) * plain_tanh(state[:, units:])
+    return h.reshape(len(x), 1, 1, units)
 
 
 def cells(layer: Layer, i: int, j: int) -> Iterator[tuple[int, int, int, int]]:

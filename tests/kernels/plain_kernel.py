@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels import weightless
+from evo.kernels import recurrent, weightless
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
 from evo.kernels.layout import is_weighted, rectifies
 
@@ -74,7 +74,9 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward_plain(  # type: ignore[no-untyped-def]
+    layers, packed, large, nonzero, x, first, second, scores, lanes, live, memory, index
+):  # fmt: skip
     """Compute the bits of `forward` in plain loops, for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
@@ -83,7 +85,7 @@ def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lane
         if is_weighted(layers[i]):
             _layer_plain(layers[i], packed, source, target, lanes)
         else:
-            weightless.transform(layers[i], packed, source, target, lanes)
+            recurrent.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
         if layers[i].norm >= 0:
             normalise_plain(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)

@@ -32,9 +32,20 @@ GOLDEN_CHOSEN = "f8bfc13cf19ef26cf9d1092cac40d4480108bf31e9b0b1df3507529faa050fd
 
 
 def scores_of_width(
-    network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward, live: int | None = None
+    network: Network,
+    weights: np.ndarray,
+    observations: np.ndarray,
+    width: int,
+    forward,
+    live: int | None = None,
+    memory: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the scores of `width` observations, or the first `live`, by a kernel of that width.  # [width, A]"""
+    """Return the scores of `width` observations, or the first `live`, by a kernel of that width.  # [width, A]
+
+    `memory` [width, S] is the state, zeros where it is None, and becomes the next one.
+    """
+    if memory is None and network.memory:
+        memory = np.zeros((width, network.memory), np.float32)
     layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
     lanes.pack(layers, weights, packed)
     most = lanes.activation_size(network) * width
@@ -44,7 +55,7 @@ def scores_of_width(
     buffers = sparse.buffers_for(layers), lanes.nonzero_mask(network)
     for buffer in (*(buffers[0] or ()), buffers[1]):
         buffer.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read
-    forward(layers, packed, *buffers, x, first, second, out, width, live or width)
+    forward(layers, packed, *buffers, x, first, second, out, width, live or width, memory, np.arange(width))
     return out.reshape(network.actions, width).T
 
 
@@ -105,7 +116,7 @@ def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: i
     first, second = np.full(most + 64, guard), np.full(most + 64, guard)
     out = np.full(3 * width + 64, guard)
     x = np.ones(side * side * 2 * width, np.float32)
-    lanes.forward(layers, packed, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
+    lanes.forward(layers, packed, None, lanes.nonzero_mask(network), x, first, second, out, width, width, None, None)
     assert (out[: 3 * width] == 0).all()
     assert (out[3 * width :] == guard).all()
     assert (first[most:] == guard).all()

@@ -43,6 +43,27 @@ def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
             assert bits(scores_of_width(network, weights, observations, width, forward)) == expected
 
 
+@given(layered(memory=True), st.integers(0, 2**32 - 1), ZEROS, st.data())
+def test_recurrent_layers_have_the_bits_of_a_plain_loop_step_by_step_on_every_lane(
+    network: Network, seed: int, zeros: float, data: st.DataObject
+) -> None:
+    width = data.draw(st.sampled_from(WIDTHS))
+    weights = random_weights(network, seed)
+    weights[np.random.default_rng(seed).random(len(weights)) < 0.1] = -0.0
+    state = np.zeros((3, width, network.memory), np.float32)
+    for step in range(4):
+        observations = random_observations(network, width, seed + 1 + step, zeros)
+        expected = bits(plain_scores(network, weights, observations, state[0]))
+        live = width if step < 3 else 1
+        for memory, forward in zip(state[1:], (lanes.forward, forward_plain), strict=True):
+            found = scores_of_width(network, weights, observations, width, forward, live, memory)
+            assert bits(found[:live]) == expected[: len(expected) // width * live]
+            assert bits(memory[:live]) == bits(state[0, :live])
+        if step == 1:
+            state[:, 1] = 0  # an episode has begun in one of the lanes
+        assert live == width or bits(state[1, live:]) != bits(state[0, live:])  # idle lanes keep theirs
+
+
 # More filters than a block, and large layers that skip zeros behind a pool, one-hot planes, and no zeros behind tanh.
 WIDE = [
     ["one_hot 4", "conv 64 4 1 valid", "relu", "max_pool 2 1", "conv 70 3 1", "tanh", "dense 80", "relu", "dense 60"],

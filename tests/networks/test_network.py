@@ -32,6 +32,26 @@ def test_scores_equal_keras_to_one_in_a_hundred_thousand(network: Network, seed:
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.long
+@settings(max_examples=10, deadline=None)
+@given(layered(memory=True), st.integers(0, 2**32 - 1))
+def test_steps_with_memory_equal_keras_to_one_in_a_hundred_thousand(network: Network, seed: int) -> None:
+    from evo.networks.keras_form import build_keras, set_weights
+
+    assume(not any(layer.norm and layer.filters == 1 for layer in network.layers))
+    weights, model = random_weights(network, seed), build_keras(network)
+    assert [tuple(array.shape) for array in model.get_weights()] == [a.shape for a in network.split(weights)]
+    set_weights(model, network, weights)
+    state = theirs = np.zeros((5, network.memory), np.float32)
+    for step in range(3):
+        observations = random_observations(network, 5, seed + step)
+        expected, theirs = map(np.asarray, model([observations, theirs]))
+        state = state.copy()
+        found = lanes.scores(network, weights, observations, memory=state)
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+        assert np.abs(state - theirs).max() <= 1e-5
+
+
 def test_the_seed_preset_is_the_network_it_stands_for() -> None:
     network = Network.build(Options(preset="seed"), (10, 10, 1), 4)
     assert network.size == 1_182_904

@@ -309,7 +309,7 @@ def test_the_plain_path_reads_the_scores_it_is_given() -> None:
     arrays = empty_result(1, 2, 3)
     straight = np.array([0, 1, 0], np.float32)
     played = play_gymnasium(
-        lambda observations: np.tile(straight, (len(observations), 1)),
+        lambda observations, _: np.tile(straight, (len(observations), 1)),
         environment,
         Task(fresh(1), train(2)),
         Ended(*(arrays[name][0] for name in Ended._fields)),

@@ -98,7 +98,7 @@ def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionR
     for _ in range(2):
         expected = play(environment, network, weights, lanes, how, horizon)
         result = tensorflow_kernel.play_segment(
-            lambda seen: kernel.scores(network, weights, seen),
+            lambda seen, _: kernel.scores(network, weights, seen),
             environment.game,
             Segment(lanes, horizon),
             network.outputs,

@@ -76,10 +76,11 @@ def ended(
     seed: int = 0,
     algorithm: str = "ga",
     backend: Sequence[str] = PLUGIN,
+    more: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return what a run ends with: serially for no workers, else on such that are shaken; resumed after every step.
 
-    A learner has as many threads as there are workers.
+    A learner has as many threads as there are workers; `more` are further words of the first command.
     """
     (where / "golden.toml").write_text(experiment_of(algorithm))
     os.environ["SHAKEN"] = f"{seed}:{kills}"
@@ -87,7 +88,7 @@ def ended(
     words = (*words, "--set", f"learner.threads={max(workers, 1)}") if algorithm != "ga" else words
     directory = f"run-{next(NUMBERS)}"
     first = 1 if resumed else GENERATIONS
-    summary = summary_of(where, "golden.toml", "--run-dir", directory, "--generations", first, *words)
+    summary = summary_of(where, "golden.toml", "--run-dir", directory, "--generations", first, *words, *more)
     for generations in range(first + 1, GENERATIONS + 1):
         summary = summary_of(where, "--resume", directory, "--generations", generations, *words)
     golden, champion = golden_of(where / directory), json.dumps(summary["champion"])

@@ -38,6 +38,16 @@ def test_alone_and_on_workers_that_are_killed_a_run_ends_with_the_pinned_hash(tm
 
 
 @pytest.mark.long
+def test_a_network_with_memory_ends_with_one_hash_however_it_is_played(tmp_path: Path) -> None:
+    before, memory = shaken.killed, ("--set", "policy.memory=gru:5")
+    ways = [ended(tmp_path, 0, more=memory), ended(tmp_path, 0, resumed=True, more=memory)]
+    ways.append(ended(tmp_path, 3, resumed=True, kills=2, more=memory))
+    assert ways[0] == ways[1] == ways[2]
+    assert ways[0]["golden"] != GOLDEN["ga"]
+    assert shaken.killed > before
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", GOLDEN)
 def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
     before = shaken.killed

@@ -137,6 +137,7 @@ class EpisodeView:
         self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
         self._outputs, self._masks = recording.steps.outputs, recording.steps.action_masks
+        self._memories = recording.steps.memories
         self._snapshots: NDArray[Any] = recording.steps.observations
         self._positions = positions
         system: Literal["truecolor"] | None = "truecolor" if colour else None
@@ -182,7 +183,13 @@ class EpisodeView:
         """Return a map of the observation, dark where nothing depends on it."""
         game = self._environment.game
         seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
-        change = occlusion(self._scores_of, np.asarray(seen, np.float32))
+        state = None if self._memories is None else self._memories[step]
+
+        def scores_of(observations: NDArray[np.float32]) -> NDArray[np.float32]:
+            states = None if state is None else np.tile(state, (len(observations), 1))
+            return self._policy.step(observations, states)[0][:, : self._environment.actions]
+
+        change = occlusion(scores_of, np.asarray(seen, np.float32))
         if len(change) == 1:
             named, count = self._environment.observation_names, len(change[0])
             names = named if len(named) == count else [f"input {k}" for k in range(count)]
@@ -192,9 +199,6 @@ class EpisodeView:
         top, bottom = Text("╭" + title.ljust(width, "─") + "╮"), Text("╰" + "─" * width + "╯")
         rows = [Text("│").append_text(self._shaded(row)).append("│") for row in shares]
         return [*([] if title else [Text(TITLE, style="dim")]), top, *rows, bottom]
-
-    def _scores_of(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._policy.scores(observations)[:, : self._environment.actions]
 
     def _shaded(self, shares: NDArray[np.float32]) -> Text:
         text = Text()

@@ -14,6 +14,7 @@ GRAVITY, SECONDS = 9.8, 0.2  # the latter for one step; links weigh 1, are 1 lon
 MIDDLE = 0.5  # of a link: where its mass is
 FASTEST_1, FASTEST_2 = 4 * math.pi, 9 * math.pi
 SIDE = 120  # pixels of a picture
+NAMES = ("cos_1", "sin_1", "cos_2", "sin_2", "spin_1", "spin_2")  # of the numbers of an observation
 
 
 class State(NamedTuple):
@@ -29,6 +30,7 @@ class Options(GameOptions):
     """The [environment] section of Acrobot."""
 
     max_steps: int = Field(500, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+    velocities: bool = Field(True, exclude_if=bool, description="show spins too; without them a network needs memory")
 
 
 def begin(state, options, b, random):
@@ -85,10 +87,11 @@ def step(state, options, b, action, random):
 
 
 def observe(state, options, b, out):
-    """Show cosine and sine of both angles, then both spins."""
+    """Show cosine and sine of both angles, then, with velocities, both spins."""
     out[0], out[1] = cos(state.angle_1[b]), sin(state.angle_1[b])
     out[2], out[3] = cos(state.angle_2[b]), sin(state.angle_2[b])
-    out[4], out[5] = state.spin_1[b], state.spin_2[b]
+    if options.velocities:
+        out[4], out[5] = state.spin_1[b], state.spin_2[b]
 
 
 def render(state, options, b):
@@ -111,13 +114,13 @@ def render(state, options, b):
 make = Game(
     options=Options,
     arrays=lambda options: State(angle_1=0.0, angle_2=0.0, spin_1=0.0, spin_2=0.0),
-    shape=(6,),
+    shape=lambda options: (6 if options.velocities else 4,),
     actions=3,
     begin=begin,
     step=step,
     observe=observe,
     render=render,
     action_names=("negative", "none", "positive"),
-    observation_names=("cos_1", "sin_1", "cos_2", "sin_2", "spin_1", "spin_2"),
+    observation_names=lambda options: NAMES if options.velocities else NAMES[:4],
     score_bounds=lambda options: (-float(options.max_steps), 0.0),
 )

@@ -30,6 +30,9 @@ class Options(GameOptions):
     """The [environment] section of CartPole."""
 
     max_steps: int = Field(500, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+    velocities: bool = Field(
+        True, exclude_if=bool, description="show speed and spin too; without them a network needs memory"
+    )
 
 
 def begin(state, options, b, random):
@@ -56,8 +59,11 @@ def step(state, options, b, action, random):
 
 
 def observe(state, options, b, out):
-    """Show place and speed of the cart, then angle and spin of the pole."""
-    out[0], out[1], out[2], out[3] = state.x[b], state.speed[b], state.angle[b], state.spin[b]
+    """Show place and speed of the cart, then angle and spin of the pole; or place and angle alone."""
+    if options.velocities:
+        out[0], out[1], out[2], out[3] = state.x[b], state.speed[b], state.angle[b], state.spin[b]
+    else:
+        out[0], out[1] = state.x[b], state.angle[b]
 
 
 def render(state, options, b):
@@ -76,13 +82,13 @@ def render(state, options, b):
 make = Game(
     options=Options,
     arrays=lambda options: State(x=0.0, speed=0.0, angle=0.0, spin=0.0),
-    shape=(4,),
+    shape=lambda options: (4 if options.velocities else 2,),
     actions=2,
     begin=begin,
     step=step,
     observe=observe,
     render=render,
     action_names=("left", "right"),
-    observation_names=("x", "speed", "angle", "spin"),
+    observation_names=lambda options: ("x", "speed", "angle", "spin")[:: 1 if options.velocities else 2],
     score_bounds=lambda options: (1.0, float(options.max_steps)),
 )

@@ -1,0 +1,113 @@
+"""A champion with memory acts as it was tested: step by step, in batches, and in every view of its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evo
+from evo.games.catalogue import tmaze
+from evo.training.testing import playing, record
+from tests.helpers.calling import called, summary_of
+
+MAZE = """
+[run]
+generations = 2
+[environment]
+id = "tmaze"
+length = 3
+max_steps = 30
+[policy]
+kind = "mlp"
+dense = [4]
+memory = "lstm:3"
+[workers]
+backend = "serial"
+[validation]
+every = 1
+episodes = 8
+finalists = 2
+[test]
+episodes = 20
+[ga]
+population = 20
+parents = 4
+elites = 2
+episodes = 4
+"""
+
+
+def test_a_champion_with_memory_goes_on_from_its_state_until_it_is_reset(tmp_path: Path) -> None:
+    (tmp_path / "maze.toml").write_text(MAZE)
+    summary = summary_of(tmp_path, "maze.toml", "--run-dir", "run", "--no-report")
+    run = evo.Run(tmp_path / "run")
+    policy, size = run.champion, run.champion.network.memory
+    assert size == 6
+    with playing(run.config) as (evaluator, published):
+        name = published.publish(policy.weights[None])
+        recorded = [record(name, evaluator, episode, (), steps=True) for episode in range(5)]
+    env, state = run.environment.env(), np.zeros(size, np.float32)
+    for recording in recorded:
+        observation, _ = env.reset(seed=recording.seed)
+        policy.reset()
+        state[:] = 0
+        for action, outputs, before in zip(
+            recording.actions, recording.steps.outputs, recording.steps.memories, strict=True
+        ):
+            assert before.tolist() == state.tolist()
+            found, state = policy.step(observation, state)
+            assert found.tolist() == outputs.tolist()
+            assert policy(observation) == action
+            observation, *_ = env.step(int(action))
+    assert summary["champion"]["test"]["episodes"] == 20
+    out, _ = called(tmp_path, "verify", "run", program="evo")
+    assert "its test score on 20 episodes, measured again" in out
+    called(tmp_path, "replay", "run", "--step", program="evo")
+    called(tmp_path, "report", "run", program="evo")
+
+
+def test_a_batch_has_a_state_for_each_and_some_are_reset(tmp_path: Path) -> None:
+    (tmp_path / "maze.toml").write_text(MAZE)
+    experiment = evo.Experiment.load(tmp_path / "maze.toml")
+    network = experiment.network()
+    weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
+    policy = evo.Policy(network, weights, experiment)
+    seen = np.random.default_rng(2).normal(size=(3, 5, *network.shape)).astype(np.float32)
+    first, state = policy.step(seen[0])
+    second, _ = policy.step(seen[1], state)
+    assert policy.scores(seen[0]).tolist() == first.tolist()
+    assert policy.scores(seen[1]).tolist() == second.tolist() != policy.step(seen[1])[0].tolist()
+    policy.reset(np.array([True, False, False, True, False]))
+    third, fresh = policy.scores(seen[2]), policy.step(seen[2])[0]
+    assert (third == fresh).all(axis=1).tolist() == [True, False, False, True, False]
+    with pytest.raises(ValueError, match=r"hidden state of shape \(5, 6\), where \(6,\) fits; call reset"):
+        policy(seen[0, 0])
+    policy.reset()
+    assert policy.scores(seen[0, 0]).tolist() == first[0].tolist()
+
+
+def test_what_learns_by_gradients_refuses_memory_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "maze.toml").write_text(MAZE)
+    for algorithm in ("dqn", "reinforce", "erl"):
+        _, err = called(tmp_path, "maze.toml", "--algorithm", algorithm, "--dry-run", code=2)
+        assert "policy.memory: this algorithm does not learn networks with memory" in err
+
+
+def test_the_maze_shows_its_cue_once() -> None:
+    game = tmaze.make(tmaze.Options(id="tmaze", length=2, step_cost=0.01)).plain()
+    ways = set()
+    for seed in range(8):
+        game.begin(0, seed)
+        cue = game.observe(0).tolist()
+        ways.add(tuple(cue))
+        assert cue[2] == 0
+        assert game.step(0, 0) == (-0.01, 0)  # a wall
+        assert game.observe(0).tolist() == [0, 0, 0]
+        game.step(0, 1)
+        game.step(0, 1)
+        assert game.observe(0).tolist() == [0, 0, 1]
+        assert game.step(0, 1) == (-0.01, 0)
+        assert game.step(0, 0 if seed % 2 else 2)[0] == (1.0 if cue[0 if seed % 2 else 1] else -1.0)
+    assert ways == {(1, 0, 0), (0, 1, 0)}
