@@ -48,7 +48,7 @@ START, PRIME, SHIFT = 2166136261, 16777619, 15
 SIDES = {
     "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",
     "stride": "stride", "pad": "pad", "pad_left": "padLeft", "out_height": "outHeight", "out_width": "outWidth",
-    "norm": "norm",
+    "norm": "norm", "kind": "kind", "gates": "gates", "activation": "activation",
 }  # fmt: skip
 
 
@@ -186,10 +186,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
         "seen": {"kind": options.observation, "side": side, "planes": planes, "oldest": oldest},
         "mask": options.mask,
         "actions": network.actions,
-        "layers": [
-            {name: getattr(layer, own) for own, name in SIDES.items()} | {"relu": layer.activation == "relu"}
-            for layer in network.layers
-        ],
+        "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
         "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
     }
 
@@ -197,12 +194,9 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
 def refuse_layers(network: Network) -> None:
     """Raise a ConfigurationError where a layer is none of those that the scripts compute."""
     for layer in network.layers:
-        what: str = layer.kind if not layer.weighted else layer.activation if layer.activation == "tanh" else ""
-        if layer.norm and layer.activation != "relu":
-            what = what or "normalisation without relu"
-        if what:
+        if not layer.weighted and not layer.gates:
             raise ConfigurationError(
-                f"--to html: the network has {what}; only convolutions and dense layers with relu have a page yet"
+                f"--to html: the network has {layer.kind}; only convolutions, dense and recurrent layers have a page"
             )
 
 

@@ -136,9 +136,8 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
     [
         ({"environment": {"id": "catch"}}, "a page cannot play catch, only show it"),
         ({"environment": {"id": "snake", "observation": "features"}}, 'the champion sees "features" alone'),
-        ({"policy": {"activation": "tanh"}}, "the network has tanh; only convolutions and dense layers"),
-        ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only"),
-        ({"policy": {"layers": ["dense 4", "norm"]}}, "the network has normalisation without relu; only"),
+        ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only convolutions, dense and"),
+        ({"policy": {"layers": ["norm", "dense 4"]}}, "the network has identity; only"),
         ({"policy": {"inference": "tensorflow"}}, 'policy.inference is "tensorflow"'),
     ],
 )
@@ -231,8 +230,10 @@ def random_experiment(random: np.random.Generator) -> tuple[Experiment, Network]
             "dense": [int(n) for n in random.integers(1, 24, random.integers(0, 3))],
             "padding": str(random.choice(["same", "valid"])),
             "norm": str(random.choice(["none", "layer"])),
+            "activation": str(random.choice(["relu", "relu", "tanh"])),
+            "memory": str(random.choice(["", "", "gru:5", "lstm:4"])),
         }
-        algorithm = str(random.choice(["ga", "ppo", "dqn"]))
+        algorithm = "ga" if policy["memory"] else str(random.choice(["ga", "ppo", "dqn"]))
         try:
             experiment = Experiment.build(run={"algorithm": algorithm}, environment=rules, policy=policy)
             return experiment, experiment.network()

@@ -27,6 +27,7 @@ class Episode {
     this.board = new Board(champion.rules, seed);
     const { side, planes } = champion.seen;
     this.observation = new Float32Array(side * side * planes);
+    this.state = champion.network.begin();
     this.checksum = 2166136261;
     this.decide();
   }
@@ -35,7 +36,7 @@ class Episode {
   decide() {
     const { champion, board, observation } = this;
     observe(board, champion.seen, observation);
-    this.outputs = champion.network.outputs(observation).slice();
+    this.outputs = champion.network.outputs(observation, this.state).slice();
     this.action = greedy(this.outputs.subarray(0, champion.actions), board.mask(champion.mask));
     this.checksum = checksumOf(this.outputs, this.checksum);
   }

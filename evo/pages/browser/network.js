@@ -9,36 +9,103 @@ const PARTS = 8; // partial sums of a layer normalisation
 const round = Math.fround;
 
 class Network {
-  /** Build from a table of layers and the flat weights: kernel, bias, and gamma and beta where a layer has a norm. */
+  /** Build from a table of layers and the flat weights: kernels, bias, and gamma and beta where a layer has a norm. */
   constructor(layers, weights) {
     let at = 0;
     const take = (count) => weights.slice(at, (at += count));
+    this.memory = 0; // numbers of the hidden state
     this.layers = layers.map((layer) => {
-      const { filters } = layer;
-      const kernel = take(layer.kernel * layer.kernel * layer.channels * filters);
-      // A bias of -0 becomes 0: a sum that begins at 0 is never -0, so leaving out products with 0 changes no bit.
-      const bias = take(filters).map((value) => value + 0);
-      const gamma = layer.norm ? take(filters) : null;
-      const beta = layer.norm ? take(filters) : null;
-      const out = new Float32Array(layer.outHeight * layer.outWidth * filters);
-      const inputs = layer.kernel * layer.kernel * layer.channels; // of a pixel, at most
-      const values = new Float32Array(inputs), rows = new Int32Array(inputs);
-      return { ...layer, weights: kernel, bias, gamma, beta, out, values, rows };
+      const { filters, gates } = layer;
+      const inputs = layer.kernel * layer.kernel * layer.channels, sums = (gates || 1) * filters;
+      const kernel = take(inputs * sums), recurrent = gates ? take(filters * sums) : null;
+      const bias = take(sums), second = layer.kind === "gru" ? take(sums) : new Float32Array(sums);
+      const gamma = layer.norm ? take(filters) : null, beta = layer.norm ? take(filters) : null;
+      if (!gates) return { ...layer, ...products(layer, kernel, bias), gamma, beta };
+      const place = this.memory, size = layer.kind === "gru" ? filters : 2 * filters;
+      this.memory += size;
+      const dense = { ...layer, filters: sums };
+      return {
+        ...layer, place, size, gamma, beta, out: new Float32Array(filters),
+        inputs: { ...dense, ...products(dense, kernel, bias) },
+        state: { ...dense, channels: filters, ...products({ ...dense, channels: filters }, recurrent, second) },
+      };
     });
     if (at !== weights.length) throw new Error(`the network has ${at} weights, not ${weights.length}`);
   }
 
-  /** Return all outputs for an observation. The array is written again by the next call. */
-  outputs(observation) {
+  /** Return the hidden state in which an episode begins. */
+  begin() {
+    return new Float32Array(this.memory);
+  }
+
+  /** Return all outputs for an observation, and overwrite the state. The array is written again by the next call. */
+  outputs(observation, state = this.begin()) {
     let x = observation;
     for (const layer of this.layers) {
-      computeLayer(layer, x);
+      if (layer.gates) remember(layer, x, state.subarray(layer.place, layer.place + layer.size));
+      else computeLayer(layer, x);
       if (layer.norm) normalise(layer);
-      else if (layer.relu) rectify(layer.out);
+      activate(layer);
       x = layer.out;
     }
     return x;
   }
+}
+
+/** Return what the sums of a layer are computed with. */
+function products(layer, weights, bias) {
+  const inputs = layer.kernel * layer.kernel * layer.channels; // of a pixel, at most
+  return {
+    weights,
+    // A bias of -0 becomes 0: a sum that begins at 0 is never -0, so leaving out products with 0 changes no bit.
+    bias: bias.map((value) => value + 0),
+    out: new Float32Array(layer.outHeight * layer.outWidth * layer.filters),
+    values: new Float32Array(inputs),
+    rows: new Int32Array(inputs),
+  };
+}
+
+/** Write the output of a recurrent layer, and its next state over the last one (evo/kernels/recurrent.py). */
+function remember(layer, x, state) {
+  const units = layer.filters, from = layer.inputs.out, of = layer.state.out;
+  computeLayer(layer.inputs, x);
+  computeLayer(layer.state, state);
+  const sum = (gate, k) => round(from[gate * units + k] + of[gate * units + k]);
+  for (let k = 0; k < units; k++) {
+    if (layer.kind === "gru") {
+      const update = sigmoid(sum(0, k)), reset = sigmoid(sum(1, k));
+      const candidate = tanh(round(from[2 * units + k] + round(reset * of[2 * units + k])));
+      state[k] = round(round(update * state[k]) + round(round(1 - update) * candidate));
+    } else {
+      const kept = round(sigmoid(sum(1, k)) * state[units + k]);
+      state[units + k] = round(kept + round(sigmoid(sum(0, k)) * tanh(sum(2, k))));
+      state[k] = round(sigmoid(sum(3, k)) * tanh(state[units + k]));
+    }
+    layer.out[k] = state[k];
+  }
+}
+
+function sigmoid(x) {
+  return round(0.5 + round(0.5 * tanh(round(0.5 * x))));
+}
+
+/** The continued fraction of tanh, cut off, as two polynomials of x x (evo/kernels/weightless.py). */
+const [ABOVE, BELOW] = (() => {
+  let above = [1], below = [25];
+  for (let odd = 23; odd > 0; odd -= 2) {
+    const shifted = [0, ...above, ...Array(Math.max(below.length - above.length - 1, 0)).fill(0)];
+    const longer = [...below, ...Array(shifted.length - below.length).fill(0)];
+    [above, below] = [below, longer.map((value, k) => odd * value + shifted[k])];
+  }
+  return [above.map((value) => round(value / above[0])), below.map((value) => round(value / below[0]))];
+})();
+
+function tanh(x) {
+  const z = round(x * x);
+  const horner = (all) => all.reduceRight((sum, value) => round(value + round(z * sum)));
+  const y = round(round(x * horner(ABOVE)) / horner(BELOW));
+  if (x > 9 || y > 1) return 1;
+  return x < -9 || y < -1 ? -1 : y;
 }
 
 /** Write the sums of a convolution; a dense layer is one of 1 x 1 with all inputs as channels. */
@@ -99,12 +166,13 @@ function addProducts(layer, count, at) {
   }
 }
 
-/** ReLU as the kernel has it: a NaN stays a NaN, and -0 stays -0, which Math.max would turn into 0. */
-function rectify(out) {
-  for (let k = 0; k < out.length; k++) out[k] = out[k] < 0 ? 0 : out[k];
+/** Apply ReLU, in which a NaN stays a NaN and -0 stays -0, which Math.max would turn into 0; or tanh. */
+function activate({ activation, out }) {
+  if (activation === "relu") for (let k = 0; k < out.length; k++) out[k] = out[k] < 0 ? 0 : out[k];
+  if (activation === "tanh") for (let k = 0; k < out.length; k++) out[k] = tanh(out[k]);
 }
 
-/** Layer normalisation over the channels of each pixel, then ReLU (evo/kernels/layer_norm.py). */
+/** Layer normalisation over the channels of each pixel (evo/kernels/layer_norm.py). */
 function normalise(layer) {
   const { filters, gamma, beta, out } = layer;
   const parts = new Float32Array(PARTS);
@@ -121,8 +189,7 @@ function normalise(layer) {
     const inverse = round(1 / round(Math.sqrt(variance)));
     for (let f = 0; f < filters; f++) {
       const scaled = round(round(round(out[start + f] - mean) * inverse) * gamma[f]);
-      const value = round(scaled + beta[f]);
-      out[start + f] = value < 0 ? 0 : value;
+      out[start + f] = round(scaled + beta[f]);
     }
   }
 }
