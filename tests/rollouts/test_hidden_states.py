@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evo.environments import gymnasium as anything
+from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
 from evo.games.game import GameEnvironment
 from evo.games.step import Ended
@@ -15,7 +16,7 @@ from evo.kernels import lanes
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import GOES_ON, TRUNCATED, ActionRule, EnvStates, Result, Segment, Task, Transitions, empty_result
-from evo.rollouts import tensorflow_kernel
+from evo.rollouts import gymnasium_segments, tensorflow_kernel
 from evo.rollouts.rollout import Rollout
 from tests.helpers.networks import random_weights
 from tests.rollouts.test_rollout import EMPTY, Elsewhere, fresh, rows, train
@@ -118,3 +119,19 @@ def test_a_network_without_memory_has_no_states() -> None:
     network = Network.build(Policy(kind="linear"), SNAKE.shape, SNAKE.actions)
     result = Rollout(network, SNAKE).play(Task(fresh(1), Segment(begin(SNAKE, 3), 4)), EMPTY)
     assert (result.transitions.memories, result.envs.memories) == (None, None)
+
+
+def test_a_segment_of_another_environment_goes_on_with_the_states_of_the_one_before() -> None:
+    environment = anything.make(anything.Options(id="gymnasium:CartPole-v1", max_steps=25))
+    rollout, weights = playing(environment)
+
+    def play(envs: EnvStates, horizon: int) -> Result:
+        OPEN.close()
+        return rollout.play(Task(rows(1), Segment(envs, horizon), SOFTMAX), weights[np.newaxis])
+
+    begun = gymnasium_segments.begin(np.arange(5, dtype=np.uint64))
+    whole, first = play(begun, 40), play(begun, 15)
+    rest = play(first.envs, 25)
+    check_states(rollout, weights, first.transitions, np.zeros((5, rollout.network.memory), np.float32))
+    check_states(rollout, weights, rest.transitions, first.envs.memories)
+    assert rest.envs.memories.tobytes() == whole.envs.memories.tobytes()
