@@ -104,8 +104,9 @@ class Record(NamedTuple):
 
     def grown(self) -> Record:
         """Return a copy with as many rows more as there are now."""
-        rows = {name: getattr(self, name) for name in self._fields[: self._fields.index("followed")]}
-        return self._replace(**{name: None if array is None else doubled(array) for name, array in rows.items()})
+        old = {name: getattr(self, name) for name in self._fields[: self._fields.index("followed")]}
+        rows: dict[str, Any] = {name: None if array is None else doubled(array) for name, array in old.items()}
+        return self._replace(**rows)
 
 
 def doubled(array: NDArray[Any]) -> NDArray[Any]:

@@ -36,7 +36,8 @@ def build_keras(
 
     inputs = keras.Input(network.shape, name="observation")
     x = inputs if normalisation is None else _normalised(inputs, normalisation)
-    state, states = keras.Input((network.memory,), name="state") if network.memory else None, []
+    state: Any = keras.Input((network.memory,), name="state") if network.memory else None
+    states: list[Any] = []  # next ones
     flat = False
     for i, layer in enumerate(network.layers):
         hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
