@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,10 @@ from evo.errors import ConfigurationError, EvoError, notice
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
+    from evo.plugins.registry import Plugin
     from evo.records import Metrics
     from evo.store.champion import ChampionScore
+    from evo.store.policy import Policy
     from evo.store.store import Store
     from evo.training.session import Session
 
@@ -35,7 +37,7 @@ def generations(session: Session) -> Iterator[Row]:
         metrics = play_out(algorithm.generation(generation), session.evaluator, store, session.quarantine)
         session.commit(generation, metrics)
         session.report(generation, metrics)
-        yield Row(generation, metrics, session.champion, algorithm.changed, store.directory)
+        yield Row(generation, metrics, session.champion, algorithm.changed, store.directory, session)
     session.finish()
 
 
@@ -51,6 +53,21 @@ class Row:
     champion: ChampionScore | None  # with its test score, where it has been tested
     new_champion: bool
     run_dir: Path
+    _session: Session | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def policy(self) -> Policy:
+        """The network that this generation left, as a policy: of evolution, the best by its returns in training.
+
+        ConfigurationError once a later generation has been played: ask for it before the next row.
+        """
+        from evo.store.policy import Policy
+
+        session = self._session
+        if session is None or session.store.next_generation != self.generation + 1:
+            raise ConfigurationError("row.policy: the run has gone on; ask for it before the next row")
+        weights = session.algorithm.algorithm.finalists(1).weights[0].copy()
+        return Policy(session.experiment.network(), weights, session.experiment)
 
     def __str__(self) -> str:
         """Return the generation and its returns in a line."""
@@ -58,7 +75,9 @@ class Row:
         return "  ".join([f"generation {self.generation}", *returns])
 
 
-def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins: Sequence[str] = ()) -> Iterator[Row]:
+def train(
+    experiment: Experiment, run_dir: str | Path | None = None, *, plugins: Sequence[Plugin] = ()
+) -> Iterator[Row]:
     """Train in a run directory, and yield every generation after its commit.
 
     A directory that holds a run of this experiment is resumed; None creates the next free one in runs/. The iteration
@@ -79,7 +98,7 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
 
 
 def _rows(
-    experiment: Experiment, run_dir: str | Path | None, plugins: Sequence[str], stores: list[Store]
+    experiment: Experiment, run_dir: str | Path | None, plugins: Sequence[Plugin], stores: list[Store]
 ) -> Generator[Row, None, None]:
     from evo.plugins import registry
     from evo.process import interrupts_wait

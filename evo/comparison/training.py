@@ -43,7 +43,7 @@ def compare(
     *what: str | Path,
     workers: int | str | None = None,
     backend: str | None = None,
-    plugins: Sequence[str] = (),
+    plugins: Sequence[registry.Plugin] = (),
     progress: Show | None = None,
 ) -> Comparison:
     """Train what is left to train of a comparison file, or read run directories; return tables and verdicts.

@@ -74,4 +74,4 @@ def require_plug_ins(who: str, algorithm: object, identifier: object) -> None:
 def file_here(name: str) -> str:
     """Return how to load the plug-in of this name, if it is in the current directory; else nothing."""
     there = name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py"))
-    return f"{name}.py is here: add --plugin {name}" if there else ""
+    return f"{name}.py is here: {registry.advice(name)}" if there else ""

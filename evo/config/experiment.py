@@ -54,7 +54,7 @@ class Experiment:
         cls,
         file: str | Path,
         *changes: str,
-        plugins: Sequence[str] = (),
+        plugins: Sequence[registry.Plugin] = (),
         resolved: bool = False,
         hosts: Hosts = "typed",
         **flags: object,
@@ -107,7 +107,7 @@ class Experiment:
         return experiment
 
     @classmethod
-    def build(cls, *, plugins: Sequence[str] = (), **sections: Mapping[str, object] | str) -> Experiment:
+    def build(cls, *, plugins: Sequence[registry.Plugin] = (), **sections: Mapping[str, object] | str) -> Experiment:
         """Return the experiment of these sections, as of a TOML file: `run={"seed": 3}, ga={"population": 64}`.
 
         `policy="mine.keras"` has the layers of a Keras model.

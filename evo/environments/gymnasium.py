@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
+UNSEEN = 'What a script or notebook registers itself is known to backend = "serial" alone'
 LONGEST_RANDOM = 10_000  # steps of an episode of the random player
 MAKING = ("wrappers", "kwargs")  # options that may be why an environment cannot be made
 LEAST_DEVIATION = 1e-8
@@ -111,7 +112,7 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
 
     module, _, name = named.partition(":")
     if module != gymnasium.wrappers.__name__ and module not in registry.loaded():
-        raise MissingPluginError(f"environment.wrappers: {named} needs its module: add --plugin {module}")
+        raise MissingPluginError(f"environment.wrappers: {named} needs its module: {registry.advice(module)}")
     found = getattr(sys.modules[module], name, None)
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
         raise ConfigurationError(f"environment.wrappers: {module} has no gymnasium.Wrapper of the name {name}")
@@ -178,9 +179,10 @@ class GymnasiumEnvironment(environment.Environment):
             for one in wrappers:
                 env = one(env)
         except gymnasium.error.Error as error:
-            text, advice = str(error).rstrip("."), "--plugin MODULE loads the module that registers it"
-            unknown = "" if is_registered(name) else f"{' ' if text.endswith('?') else '; '}{advice}"
-            raise ConfigurationError(f"environment.id: {text}{unknown}") from error
+            text, advice = str(error).rstrip("."), f"{registry.advice('MODULE')} for the module that registers it"
+            if not is_registered(name):
+                text += f" Or {advice}" if text.endswith("?") else f"; {advice}. {UNSEEN}"
+            raise ConfigurationError(f"environment.id: {text}") from error
         except BaseException as error:
             if is_passed_on(error):
                 raise

@@ -38,6 +38,7 @@ PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that
 FIELDS = "__dataclass_fields__"
 UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
 
+Plugin = str | ModuleType  # a module, its name, or its file
 _loaded: dict[tuple[str, str], ModuleType] = {}
 
 
@@ -86,13 +87,14 @@ def _source(folder: str, name: str) -> Path:
     return next((path for path in paths if path.is_dir() or path.with_suffix(".py").exists()), paths[0])
 
 
-def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
-    """Import plug-ins, by module or by a .py file below the current directory.
+def load(modules: Iterable[Plugin], experiment: str | Path | None = None) -> None:
+    """Import plug-ins, by module, its name or a .py file below the current directory.
 
     ConfigurationError: one is missing, with where it lies, also in the folder of the file `experiment`; or it declares
     nothing that can be used.
     """
-    for given in modules:
+    for plugin in modules:
+        given = plugin.__name__ if isinstance(plugin, ModuleType) else plugin
         look_here()
         before = _registered()
         name = module_of_file(given)
@@ -163,7 +165,7 @@ def problems_in(name: str) -> ModuleType:
             "environment.id: the fitness function of this run was of a script; run that again with this run_dir"
         )
     if module is None:
-        raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: add --plugin {name}")
+        raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: {advice(name)}")
     return module
 
 
@@ -177,7 +179,7 @@ def operator(named: str) -> Callable[..., Any]:
         raise ValueError(f'must be "plug-in:function", as in "my_plugin:my_function", not "{named:.60}"')
     module = _loaded.get((OPERATORS, name))
     if module is None:
-        raise MissingPluginError(f'{named} needs a plug-in with plugs_into = "{OPERATORS}": add --plugin {name}')
+        raise MissingPluginError(f'{named} needs a plug-in with plugs_into = "{OPERATORS}": {advice(name)}')
     found: Callable[..., Any] | None = vars(module).get(function)
     if not callable(found):
         known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
@@ -331,6 +333,11 @@ def with_results() -> tuple[str, ...]:
     """Return the names of loaded plug-ins that results depend on: neither backends nor games, which have hashes."""
     ones = [module for folder, module in _importable() if folder != "evaluators"]
     return tuple(dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None))))
+
+
+def advice(module: str) -> str:
+    """Return what to do where a plug-in is missing, on the command line and in Python."""
+    return f'add --plugin {module} (in Python plugins=["{module}"])'
 
 
 def command(*words: str) -> str:

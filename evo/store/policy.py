@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
+from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment
+from evo.environment import Environment
+from evo.errors import DataError
 from evo.networks.network import Network
+from evo.plugins.registry import find
+from evo.records import Algorithm, Arrays
+from evo.setup import Setup
+from evo.workers import hardware
+
+INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
 
 
 class Policy:
@@ -110,6 +119,40 @@ class Policy:
         model = build_keras(self.network)
         set_weights(model, self.network, self.weights)
         return model
+
+
+def setup_of(
+    experiment: Experiment, environment: Environment | None = None, start: NDArray[np.float32] | None = None
+) -> Setup:
+    """Return what the algorithm of an experiment is made from; it starts from the weights `start` [P], if any."""
+    curriculum = curriculum_of(experiment.environment, environment or environment_of(experiment.environment))
+    environment = curriculum.environment(0)
+    first = None if environment.problem is None else environment.problem.first
+    threads = min(hardware.cores(), experiment.workers.processes)
+    return Setup(
+        seed=experiment.run.seed,
+        network=experiment.network(),
+        environment=environment,
+        candidates_per_task=experiment.candidates_per_task,
+        learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
+        start=first if start is None else start,
+        curriculum=curriculum if curriculum.training else None,
+    )
+
+
+def newest(experiment: Experiment, state: Arrays, records: Sequence[Arrays]) -> Policy:
+    """Return the first finalist that an algorithm offers after the newest generation of a run.
+
+    `state` and `records` are what `Algorithm.restore` takes; DataError where it cannot.
+    """
+    algorithm: Algorithm = find("algorithms", experiment.algorithm).make(experiment.options, setup_of(experiment))
+    with closing(algorithm):
+        try:
+            algorithm.restore(state, records)
+            weights = algorithm.finalists(1).weights[0].copy()
+        except INVALID_STATE as error:
+            raise DataError(f"the newest checkpoint is of no such algorithm: {error}") from error
+    return Policy(experiment.network(), weights, experiment)
 
 
 class Elite(NamedTuple):

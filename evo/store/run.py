@@ -29,7 +29,7 @@ from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
 from evo.store.checkpoints import read_records, record_file
 from evo.store.manifest import Line
-from evo.store.policy import Elite, Policy
+from evo.store.policy import Elite, Policy, newest
 from evo.store.run_directory import require_run_directory
 from evo.store.store import Store
 
@@ -49,7 +49,7 @@ class Run:
         self,
         directory: str | Path,
         *,
-        plugins: Sequence[str] = (),
+        plugins: Sequence[registry.Plugin] = (),
         flags: Mapping[str, Any] | None = None,
         trusted: bool = False,
         name: str = "",
@@ -131,6 +131,16 @@ class Run:
         if self.directory.is_dir() and (changed := code.changes(self.store.identity, self.config.code())):
             notice(f"{', '.join(changed)}; what is played now is not what was trained")
         return Policy(self.config.network(), self._champion.weights, self.config, self._champion.about)
+
+    @cached_property
+    def latest(self) -> Policy:
+        """The network that the newest generation left, as a policy: of evolution, the best by its returns in training.
+
+        DataError where no generation is committed, or its checkpoint is not of this run.
+        """
+        if not self.store.next_generation:
+            raise DataError(f"{self.directory}: no generation is committed yet")
+        return newest(self.config, self.store.load(), self.store.records())
 
     @property
     def test(self) -> Score | None:

@@ -66,7 +66,7 @@ def sweep(
     retest: int = 10,
     trials: int | None = None,
     directory: str | Path | None = None,
-    plugins: Sequence[str] = (),
+    plugins: Sequence[registry.Plugin] = (),
     progress: Show | None = None,
     **flags: object,
 ) -> SweepResult:

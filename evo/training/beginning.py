@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import curriculum_of, environment_of
+from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, counted, notice
@@ -23,13 +23,13 @@ from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
 from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
-from evo.setup import Setup
 from evo.store.champion import Layers, network_layers, split_layers
+from evo.store.policy import setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
 from evo.training.validation import EPISODES_PER_TASK, Validated
-from evo.workers import devices, hardware
+from evo.workers import devices
 
 SHOWN = 4  # differing arrays that a message names, at most
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
@@ -41,21 +41,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `start_of`.
     """
-    environment, start = environment or environment_of(experiment.environment), start_of(experiment)
-    curriculum = curriculum_of(experiment.environment, environment)
-    environment = curriculum.environment(0)
-    first = None if environment.problem is None else environment.problem.first
-    setup = Setup(
-        seed=experiment.run.seed,
-        network=experiment.network(),
-        environment=environment,
-        candidates_per_task=experiment.candidates_per_task,
-        learner=experiment.learner.with_default_threads(min(hardware.cores(), experiment.workers.processes))
-        if experiment.learns
-        else None,
-        start=first if start is None else start.weights,
-        curriculum=curriculum if curriculum.training else None,
-    )
+    start = start_of(experiment)
+    setup = setup_of(experiment, environment, None if start is None else start.weights)
     module = find("algorithms", experiment.algorithm)
     return Validated(
         module.make(experiment.options, setup),
@@ -64,7 +51,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         None if start is None else start.weights,
         setup.curriculum,
         plugin=module.__name__ if module.__name__ in loaded() else "",
-        per_task=per_task(environment, experiment.validation.episodes, EPISODES_PER_TASK),
+        per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
     )
 
 

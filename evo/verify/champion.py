@@ -28,7 +28,7 @@ from evo.store import sandbox
 from evo.store.champion import Champion, network_layers, score_in
 from evo.store.checkpoints import read_record
 from evo.store.metrics import finite
-from evo.store.policy import Policy
+from evo.store.policy import INVALID_STATE, Policy
 from evo.store.run import Run
 from evo.training import testing
 from evo.training.beginning import make_algorithm
@@ -40,7 +40,6 @@ from evo.verify.verification import Evidence, Report
 READABLE_LARGEST = 1 << 22
 HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 HASH_SHOWN = 12  # characters of a hash in a message
-INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
 
 
 class ChampionFiles(NamedTuple):

@@ -25,13 +25,14 @@ from evo.store.champion import Champion
 from evo.store.checkpoints import Records, read_record
 from evo.store.manifest import Line
 from evo.store.metrics import MetricsFile, finite
+from evo.store.policy import INVALID_STATE
 from evo.store.run_directory import require_run_directory
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Publisher, addressed, play_out
 from evo.training.testing import playing
 from evo.training.validation import Validated
 from evo.verify import champion
-from evo.verify.champion import INVALID_STATE, examine_file, has_champion, measure, rebuilt
+from evo.verify.champion import examine_file, has_champion, measure, rebuilt
 from evo.verify.verification import (
     Evidence,
     PoisonSkipped,

@@ -61,7 +61,7 @@ def test_a_champion_without_its_plug_in(
     assert err == f"alone.h5: this champion {NEEDS}, or package.climber\n"
     (tmp_path / "climber.py").touch()
     err = called(tmp_path, words[0], "alone.h5", *words[1:], program="evo", code=2)[1]
-    assert err.endswith("climber.py is here: add --plugin climber\n")
+    assert err.endswith('climber.py is here: add --plugin climber (in Python plugins=["climber"])\n')
 
 
 def test_a_plug_in_whose_name_is_nearly_that_of_a_module_here(tmp_path: Path) -> None:
@@ -94,4 +94,7 @@ def test_a_plug_in_that_lies_in_a_folder_is_told_with_its_module(tmp_path: Path)
 def test_the_list_says_that_a_plug_in_is_here(tmp_path: Path) -> None:
     (tmp_path / "coins.py").touch()
     told = called(tmp_path, "list", "coins", program="evo", code=2)[1]
-    assert told == "coins: there is nothing of this name; coins.py is here: add --plugin coins\n"
+    assert (
+        told
+        == 'coins: there is nothing of this name; coins.py is here: add --plugin coins (in Python plugins=["coins"])\n'
+    )

@@ -187,7 +187,7 @@ def test_a_game_whose_file_is_here_is_named_with_how_to_load_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "maze.py").touch()
     (line,) = mistakes(write(tmp_path, '[environment]\nid = "maze"\n'))
-    assert line.endswith("maze.py is here: add --plugin maze")
+    assert line.endswith('maze.py is here: add --plugin maze (in Python plugins=["maze"])')
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_a_run_whose_plug_in_is_here_is_told_with_its_name(tmp_path: Path, monke
     ):
         require_plug_ins("run", "mine", "snake")
     (tmp_path / "mine.py").touch()
-    with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine$"):
+    with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine \(in Python "):
         require_plug_ins("run", "mine", "snake")
 
 

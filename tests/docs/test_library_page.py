@@ -42,7 +42,7 @@ EXPORTED = {
 def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
-    assert len(examples) == 14
+    assert len(examples) == 15
     namespace: dict[str, object] = {}
     for number, example in enumerate(examples, 1):
         exec(compile(example, f"example {number}", "exec"), namespace)

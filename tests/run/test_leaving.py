@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,14 @@ ENDINGS = {
     "os.fork with a collection": "if os.fork() == 0:\n    rows.close(); sys.exit(0)\nos.wait()\nnext(rows)",
 }
 
+OTHERS: dict[str, tuple[str, ...]] = {
+    "ppo": ("ppo.envs=4", "ppo.horizon=8", "ppo.minibatches=2", "ppo.asynchronous=true"),
+    "dqn": ("dqn.envs=4", "dqn.horizon=8", "dqn.learning_starts=40", "dqn.replay_size=100", "dqn.batch_size=8"),
+    "sep_cma_es": (),
+    "nsga2": (),
+    "map_elites": (),
+    "erl": (),
+}
 PARALLEL = [(ending, "processes") for ending in ("a script that holds it", "os.fork with a collection")]
 
 
@@ -99,3 +108,59 @@ def test_a_loop_that_is_left_leaves_a_validated_champion_and_complete_metrics(tm
     hashes = [Store.read(tmp_path / name).state_hash for name in ("run", "straight")]
     assert hashes[0] == hashes[1]
     assert last.champion == straight.champion
+
+
+@pytest.mark.parametrize("algorithm", ["ga", *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
+def test_a_row_has_its_network_until_the_next_one_and_a_run_has_the_latest(tmp_path: Path, algorithm: str) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    changes = OTHERS.get(algorithm, ())
+    experiment = Experiment.load(tmp_path / "small.toml", *changes, algorithm=algorithm, generations=4)
+    rows, weights = [], []
+    for stop in (2, 4):
+        for row in evo.train(experiment, tmp_path / "run"):
+            rows.append(row)
+            weights.append(row.policy.weights)
+            if row.generation + 1 == stop:
+                break
+        assert np.array_equal(evo.Run(tmp_path / "run").latest.weights, weights[-1])
+    assert len({one.tobytes() for one in weights}) > (algorithm != "nsga2")  # whose best may stay the same
+    assert np.array_equal(rows[-1].policy.weights, weights[-1])
+    with pytest.raises(evo.EvoError, match=r"row\.policy: the run has gone on"):
+        _ = rows[-2].policy
+
+
+def test_a_run_of_no_generation_has_no_latest_network(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    experiment = Experiment.load(tmp_path / "small.toml")
+    rows = evo.train(experiment, tmp_path / "run")
+    next(rows)
+    rows.close()
+    shutil.copytree(tmp_path / "run", tmp_path / "none")
+    (tmp_path / "none" / "manifest.jsonl").write_text("")
+    with pytest.raises(evo.EvoError):
+        _ = evo.Run(tmp_path / "none").latest
+
+
+def test_environments_that_a_script_registers_itself_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    program = """
+import gymnasium, evo
+gymnasium.register("Mine-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=9)
+small = {"population": 4, "parents": 2, "elites": 1, "episodes": 1}
+for backend in ("serial", "processes"):
+    experiment = evo.Experiment.build(
+        run={"generations": 1}, environment={"id": "gymnasium:Mine-v0"}, policy={"kind": "linear"}, ga=small,
+        workers={"backend": backend}, validation={"episodes": 2}, test={"episodes": 2},
+    )
+    try:
+        print(len([*evo.train(experiment, backend)]))
+    except evo.EvoError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        capture_output=True, timeout=240, check=True,
+    )  # fmt: skip
+    serial, processes = done.stdout.splitlines()
+    assert serial == "1"
+    assert 'plugins=["MODULE"]' in processes
+    assert 'backend = "serial"' in processes
