@@ -76,6 +76,11 @@ class PoisonError(ResourceError):
         self.why = why  # what became of the last worker, as "was killed by SIGSEGV"
 
 
+def plug_in_advice(module: str) -> str:
+    """Return what to do where a plug-in is missing, on the command line and in Python."""
+    return f'add --plugin {module} (in Python plugins=["{module}"])'
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return " - did you mean ...?" with the closest of the known names, or nothing where none is close."""
     close = closest(wrong, known)

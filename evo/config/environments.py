@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evo.environment import Curriculum, Environment
-from evo.errors import ConfigurationError, DataError, MissingPluginError
+from evo.errors import ConfigurationError, DataError, MissingPluginError, plug_in_advice
 from evo.options import EnvironmentOptions
 from evo.plugins import registry
 from evo.plugins.mistakes import check_environment
@@ -74,4 +74,4 @@ def require_plug_ins(who: str, algorithm: object, identifier: object) -> None:
 def file_here(name: str) -> str:
     """Return how to load the plug-in of this name, if it is in the current directory; else nothing."""
     there = name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py"))
-    return f"{name}.py is here: {registry.advice(name)}" if there else ""
+    return f"{name}.py is here: {plug_in_advice(name)}" if there else ""

@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_vali
 from evo import environment
 from evo.environments.instances import OPEN, Instance, close
 from evo.environments.spaces import DRAWN, Pixels, Spaces, spaces_of, with_array_observations, with_known_actions
-from evo.errors import ConfigurationError, MissingPluginError
+from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
 from evo.plugins.mistakes import MOST_SEEN
@@ -112,7 +112,7 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
 
     module, _, name = named.partition(":")
     if module != gymnasium.wrappers.__name__ and module not in registry.loaded():
-        raise MissingPluginError(f"environment.wrappers: {named} needs its module: {registry.advice(module)}")
+        raise MissingPluginError(f"environment.wrappers: {named} needs its module: {plug_in_advice(module)}")
     found = getattr(sys.modules[module], name, None)
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
         raise ConfigurationError(f"environment.wrappers: {module} has no gymnasium.Wrapper of the name {name}")
@@ -179,7 +179,7 @@ class GymnasiumEnvironment(environment.Environment):
             for one in wrappers:
                 env = one(env)
         except gymnasium.error.Error as error:
-            text, advice = str(error).rstrip("."), f"{registry.advice('MODULE')} for the module that registers it"
+            text, advice = str(error).rstrip("."), f"{plug_in_advice('MODULE')} for the module that registers it"
             if not is_registered(name):
                 text += f" Or {advice}" if text.endswith("?") else f"; {advice}. {UNSEEN}"
             raise ConfigurationError(f"environment.id: {text}") from error

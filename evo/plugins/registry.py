@@ -19,7 +19,7 @@ from traceback import walk_tb
 from types import FrameType, MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from evo.errors import ConfigurationError, MissingPluginError, did_you_mean, typed
+from evo.errors import ConfigurationError, MissingPluginError, did_you_mean, plug_in_advice, typed
 from evo.process import is_interrupt, is_passed_on
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def problems_in(name: str) -> ModuleType:
             "environment.id: the fitness function of this run was of a script; run that again with this run_dir"
         )
     if module is None:
-        raise MissingPluginError(f"environment.id: problem:{name} needs the plug-in that has it: {advice(name)}")
+        raise MissingPluginError(
+            f"environment.id: problem:{name} needs the plug-in that has it: {plug_in_advice(name)}"
+        )
     return module
 
 
@@ -179,7 +181,7 @@ def operator(named: str) -> Callable[..., Any]:
         raise ValueError(f'must be "plug-in:function", as in "my_plugin:my_function", not "{named:.60}"')
     module = _loaded.get((OPERATORS, name))
     if module is None:
-        raise MissingPluginError(f'{named} needs a plug-in with plugs_into = "{OPERATORS}": {advice(name)}')
+        raise MissingPluginError(f'{named} needs a plug-in with plugs_into = "{OPERATORS}": {plug_in_advice(name)}')
     found: Callable[..., Any] | None = vars(module).get(function)
     if not callable(found):
         known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
@@ -333,11 +335,6 @@ def with_results() -> tuple[str, ...]:
     """Return the names of loaded plug-ins that results depend on: neither backends nor games, which have hashes."""
     ones = [module for folder, module in _importable() if folder != "evaluators"]
     return tuple(dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None))))
-
-
-def advice(module: str) -> str:
-    """Return what to do where a plug-in is missing, on the command line and in Python."""
-    return f'add --plugin {module} (in Python plugins=["{module}"])'
 
 
 def command(*words: str) -> str:
