@@ -190,7 +190,8 @@ def test_a_run_of_another_version_is_no_run_that_lies(run: Path) -> None:
     path = run / "config.resolved.toml"
     path.write_text(path.read_text().replace("\n[workers]\n", "\n[workers]\nof_before = 1\n", 1))
     found, out = verified(run, code=3)
-    assert "another version of snake-evo began this run" in out.splitlines()[-2]
+    assert re.search("^DIFFERS .*another version of snake-evo began this run", out, re.MULTILINE)
+    assert out.splitlines()[-2].startswith("nothing can be replayed here, for what DIFFERS; the rest agrees: ")
     assert "is not what it says" not in out
     assert (found["replayed"], found["not_replayable"]) == (0, GENERATIONS * POPULATION)
 
@@ -209,7 +210,8 @@ def test_a_run_with_what_only_another_version_sets_is_no_run_that_lies(
     made = {**read_champion(run).about["provenance"], "configuration": first_hash(identity)}
     forge_champion(run, {"provenance": made})
     _, out = verified(run, code=3)
-    assert "another version of snake-evo began this run" in out.splitlines()[-2]
+    assert re.search("^DIFFERS .*another version of snake-evo began this run", out, re.MULTILINE)
+    assert out.splitlines()[-2].startswith("nothing can be replayed here, for what DIFFERS; the rest agrees: ")
     assert "is not what it says" not in out
 
 
