@@ -149,16 +149,21 @@ class Search:
     ) -> None:
         if options.get("episodes", 1) != 1:
             raise ConfigurationError("episodes: tell the mean over as many calls as you want; a search has one number")
-        problem, outer = Problem(_elsewhere, start, minimise), registry.searched_here.get()
-        experiment = _experiment(
-            problem, algorithm, 1, seed, {"backend": "serial"}, {algorithm: {**options, "episodes": 1}}
-        )
-        network, environment = experiment.network(), environment_of(experiment.environment)
-        registry.searched_here.set(outer)
-        setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
-        make = registry.find("algorithms", algorithm).make
-        self._begun: Callable[[], AskTell] = lambda: AskTell(make(experiment.options, setup))
-        self._loop = self._begun()
+
+        def told(weights: NDArray[np.float32]) -> float:  # of no module, so that no plug-in is loaded
+            raise ConfigurationError("this fitness is told, not computed")
+
+        problem, outer = Problem(told, start, minimise), registry.searched_here.get()
+        sections = {algorithm: {**options, "episodes": 1}}
+        try:
+            experiment = _experiment(problem, algorithm, 1, seed, {"backend": "serial"}, sections)
+            network, environment = experiment.network(), environment_of(experiment.environment)
+            setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
+            make = registry.find("algorithms", algorithm).make
+            self._begun: Callable[[], AskTell] = lambda: AskTell(make(experiment.options, setup))
+            self._loop = self._begun()
+        finally:
+            registry.searched_here.set(outer)
         self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
         self._sign, self._asked = -1.0 if minimise else 1.0, np.empty((0, network.size), np.float32)
         self.best, self.fitness = problem.first, -self._sign * inf  # the best vector [P] so far, and its fitness
@@ -224,10 +229,6 @@ class Search:
             loop.algorithm.restore(part("state."), [part("record.")])
         self._loop, self._asked = loop, self._asked[:0]
         self.best, self.fitness = np.array(state["best"], np.float32), float(state["fitness"])
-
-
-def _elsewhere(weights: NDArray[np.float32]) -> float:
-    raise ConfigurationError("this fitness is told, not computed")
 
 
 def _declared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -18,6 +19,12 @@ class Section(BaseModel):
     """One section of the experiment file: strict types, no unknown keys, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for name, field in cls.model_fields.items():
+            if isinstance(field.default, float) and not isfinite(field.default):
+                raise ValueError(f"the option {name} has the default {field.default}, and must have a finite number")
 
 
 class EnvironmentOptions(Section):

@@ -86,8 +86,8 @@ def result_text(run: ComparedRun) -> str:
     if run.score is None:
         return f"failed: {run.failure}"
     low, high = run.score.ci95
-    scored = f"score {run.score.mean:z.2f} ({low:z.2f} to {high:z.2f})"
-    return f"{run.spent.frames:,} frames  {scored}  {run.spent.seconds:,.0f} s"
+    interval = f" ({low:z.2f} to {high:z.2f})" if run.score.episodes > 1 else ""
+    return f"{run.spent.frames:,} frames  score {run.score.mean:z.2f}{interval}  {run.spent.seconds:,.0f} s"
 
 
 def train(

@@ -6,16 +6,13 @@ the seed of that episode, and what it returns is the return, in float64.
 
 from __future__ import annotations
 
-import dis
 import functools
 import hashlib
 import inspect
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,7 +23,7 @@ from evo import environment
 from evo.errors import ConfigurationError
 from evo.networks.keras_models import MOST_NUMBERS
 from evo.options import EnvironmentOptions
-from evo.plugins import mistakes, registry
+from evo.plugins import code, mistakes, registry
 from evo.process import is_passed_on
 
 if TYPE_CHECKING:
@@ -110,7 +107,7 @@ class Problem:
     @functools.cached_property
     def content(self) -> Any:
         """What the function computes with, at the first look, since an array may be one that it writes to."""
-        return _content(self.fitness)
+        return code.of_function(self.fitness)
 
     def inside(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights within the bounds, as a copy.  # [P] -> [P]"""
@@ -152,50 +149,6 @@ def _numbers(name: str, values: Any) -> NDArray[np.float32]:
             return np.array(values, np.float32)
     except (TypeError, ValueError):
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
-
-
-def _content(function: Any) -> Any:
-    """Return what a function computes with, in the same form in every process: its instructions, and what they read.
-
-    These are constants, defaults, variables around it, attributes of its object and globals, if they are numbers,
-    texts, arrays or functions of its module. What it sets itself, as a counter of calls, is left out; of any other
-    value, such as a list, only the type counts.
-    """
-    seen = set[int]()
-
-    def of(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [of(one) for one in value]
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
-        if isinstance(value, CodeType):
-            return sys.version_info[:2], value.co_code, value.co_names, of(value.co_consts)
-        if isinstance(value, functools.partial):
-            return of((value.func, *value.args, *sorted(value.keywords.items())))
-        if isinstance(value, MethodType):
-            return of_reading(value.__func__, getattr(value.__self__, "__dict__", {}))
-        if isinstance(value, FunctionType):
-            return of_reading(value, {})
-        if isinstance(value, int | float | complex | str | bytes | np.generic):
-            return repr(value)
-        return of(value.__wrapped__) if hasattr(value, "__wrapped__") else type(value).__name__
-
-    def of_reading(value: Any, attributes: Mapping[str, Any]) -> Any:
-        if id(value) in seen or (seen and value.__module__ != home):
-            return value.__qualname__
-        seen.add(id(value))
-        code, reads = value.__code__, {**attributes, **(value.__kwdefaults__ or {})}
-        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
-            with suppress(ValueError):  # it has no value yet
-                reads[name] = cell.cell_contents
-        reads |= {name: value.__globals__[name] for name in code.co_names if name in value.__globals__}
-        sets = {one.argval for one in dis.get_instructions(code) if one.opname.startswith("STORE_")}
-        read = sorted((name, one) for name, one in reads.items() if name not in sets)
-        return of((code, value.__defaults__ or (), *read))
-
-    home = getattr(function, "__module__", "")
-    known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
-    return of(function if known else function.__call__)
 
 
 def _takes_seed(function: Fitness) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -131,6 +131,9 @@ def _check_declaration(game: PlainGame) -> None:
     if bounds is not None and (not pair or len(bounds) != 2 or bounds[0] >= bounds[1]):
         what = f"is {bounds!r:.60}, and must be the lowest and then the highest score, as in (0.0, 1.0)"
         raise _broken(module, "score_bounds", what)
+    players = {} if definition.players is None else definition.players(game.options)
+    if not isinstance(players, Mapping) or not all(map(callable, players.values())):
+        raise _broken(module, "players", f"returned {players!r:.60}, and must return functions by name")
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
 
@@ -222,7 +225,10 @@ def _check_score(game: PlainGame, score: float) -> None:
     """Read the metrics of an episode that has ended, and hold its score to the bounds."""
     with failures_named(game, "metrics"):
         metrics = game.metrics(WATCHED).tolist()
-    score = dict(zip(game.definition.episode_metrics, metrics, strict=True)).get("score", score)
+    named = dict(zip(game.definition.episode_metrics, metrics, strict=True))
+    score, won = named.get("score", score), named.get("won", 0)
+    if won not in (0, 1):
+        raise _broken(game.definition.module, "metrics", f"wrote {won} as won, and must write 0 or 1")
     bounds = _bounds(game)
     if bounds is not None and not bounds[0] <= score <= bounds[1]:
         what = f"is {bounds[0]:g} to {bounds[1]:g}, and an episode of random actions scores {score:g}"

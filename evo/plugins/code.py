@@ -1,20 +1,30 @@
-"""Digests of this program and of plug-ins: equal on every node of a cluster, and from a run's first generation on."""
+"""Digests of this program, of plug-ins and of functions: equal on every node of a cluster and in every process."""
 
 from __future__ import annotations
 
 import ast
+import dis
+import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
+from inspect import getattr_static
 from pathlib import Path
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
 
 from evo.plugins import registry
 
 OURS = ""  # this program, among the names of plug-ins
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
+NUMBERS = (int, float, complex, str, bytes, np.generic)  # and texts
+WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
 
 
 @cache
@@ -91,6 +101,106 @@ def _imports(file: Path) -> Iterable[Sequence[str]]:
             if isinstance(node, ast.ImportFrom):
                 names = [f"{node.module}.{name}" for name in names] if node.module and not node.level else []
             yield from (parts for name in names if (parts := name.split("."))[0] not in ("evo", "snake"))
+
+
+def of_function(function: Any) -> Any:
+    """Return what a function computes with, in the same form in every process: its instructions, and what they read.
+
+    These are constants, defaults, variables around it, globals, attributes and methods of its object, and numbers of
+    modules and attributes of classes, also where a function inside of it reads them, if they are numbers, texts, arrays
+    or functions of its folder. What this code sets, as a counter of calls, is left out; of any other value, such as a
+    list, only the type and the name count.
+    """
+    known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
+    content, start = _Content(getattr(function, "__module__", "")), function if known else function.__call__
+    content.of(start)  # finds what is set
+    content.seen.clear()
+    return content.of(start)
+
+
+class _Content:
+    """The content of a function of the module `home`."""
+
+    def __init__(self, home: str) -> None:
+        self.seen = set[int]()  # functions
+        self.sets = set[tuple[str, str]]()  # by the code that was seen: "ATTR", "DEREF" or "GLOBAL", and a name
+        self._home, file = home, getattr(sys.modules.get(home), "__file__", None)
+        self._folder = Path(file).parent if file else None
+
+    def of(self, value: Any, owner: Any = None) -> Any:
+        """Return the content of a value; `owner` is the object or class whose method it is."""
+        if isinstance(value, tuple):
+            return [self.of(one) for one in value]
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+        if isinstance(value, CodeType):
+            return sys.version_info[:2], value.co_code, value.co_names, self.of(value.co_consts)
+        if isinstance(value, functools.partial):
+            return self.of((value.func, *value.args, *sorted(value.keywords.items())))
+        if isinstance(value, MethodType):
+            return self.of(value.__func__, value.__self__)
+        if isinstance(value, FunctionType):
+            return self._of_reading(value, owner)
+        if isinstance(value, NUMBERS):
+            return repr(value)
+        if hasattr(value, "__wrapped__"):
+            return self.of(value.__wrapped__)
+        name = getattr(value, "__name__", "")
+        return type(value).__name__, name if isinstance(name, str) else ""
+
+    def _is_own(self, value: Any) -> bool:
+        return isinstance(value, FunctionType) and (
+            value.__module__ == self._home or Path(value.__code__.co_filename).parent == self._folder
+        )
+
+    def _of_reading(self, function: FunctionType, owner: Any) -> Any:
+        if id(function) in self.seen or (self.seen and not self._is_own(function)):
+            return function.__qualname__
+        self.seen.add(id(function))
+        code, names, attributes = function.__code__, set[str](), set[str]()
+        for inner in _with_inner(code):
+            attributes |= {*inner.co_names}
+            for one in dis.get_instructions(inner):
+                kind = one.opname.removeprefix("STORE_")
+                if kind in ("ATTR", "GLOBAL") or (kind == "DEREF" and one.argval in inner.co_freevars):
+                    self.sets.add((kind, one.argval))
+                elif kind in ("LOAD_GLOBAL", "LOAD_NAME"):
+                    names.add(one.argval)
+        reads = [("", *one) for one in (function.__kwdefaults__ or {}).items()]
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # it has no value yet
+                reads.append(("DEREF", name, cell.cell_contents))
+        known = function.__globals__
+        reads += [("GLOBAL", name, known[name]) for name in sorted(names) if name in known]
+        found = [self.of((code, function.__defaults__ or ()))]
+        found += [(name, self.of(one)) for kind, name, one in reads if (kind, name) not in self.sets]
+        for holder in (owner, *(one for _, _, one in reads if isinstance(one, type | ModuleType))):
+            found += self._attributes(holder, attributes, whole=holder is owner and not isinstance(owner, type))
+        return found
+
+    def _attributes(self, holder: Any, names: set[str], whole: bool) -> Iterator[tuple[str, Any]]:
+        """Yield the content of these attributes; where it is `whole`, also of others that the object itself has."""
+        of_class = {name: getattr_static(type(holder), name, None) for name in names}
+        if whole:
+            others = {*getattr(holder, "__dict__", ())}.difference(dir(type(holder)))
+            of_class = {**dict.fromkeys(others), **of_class}
+        for name in sorted(of_class):
+            kept = isinstance(of_class[name], functools.cached_property)  # whose value the object has after a call
+            one = of_class[name] if kept else getattr_static(holder, name, None)
+            late = isinstance(holder, ModuleType) and not isinstance(one, NUMBERS) and not self._is_own(one)  # imported
+            if one is None or late or ("ATTR", name) in self.sets:
+                continue
+            if isinstance(one, MemberDescriptorType):
+                one = getattr(holder, name, None)
+            yield name, self.of(getattr(one, WRAPPERS.get(type(one), ""), one), holder)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function, and of the functions and comprehensions inside of it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _with_inner(inner)
 
 
 def _versions(name: str, file: Path) -> Iterable[str]:

@@ -30,7 +30,7 @@ EXPECTED = {
     "shape": f"it must be a tuple of positive whole numbers, whose product is at most {MOST_SEEN:,}",
     "actions": f"it must be a positive whole number, at most {MOST_CHOICES} where actions are discrete",
     "continuous": "it must be true or false",
-    "episode_metrics": "it must be a tuple of names",
+    "episode_metrics": "it must be a tuple of names, each another one",
     "reset": "it must return an observation of the environment's shape, and a dictionary",
     "step": "it must return an observation, a reward, terminated, truncated, and a dictionary",
     "metrics_of_episode": "it must return a whole number for each of `episode_metrics`",
@@ -165,7 +165,8 @@ def _fits(name: str, found: Any, continuous: bool) -> bool:
     if name == "continuous":
         return isinstance(found, bool)
     if name == "episode_metrics":
-        return isinstance(found, tuple) and all(isinstance(metric, str) for metric in found)
+        names = isinstance(found, tuple) and all(isinstance(name, str) and name.isidentifier() for name in found)
+        return names and len({*found}) == len(found)
     if name == "shape":
         return isinstance(found, tuple) and all(map(_is_positive, found)) and math.prod(found) <= MOST_SEEN
     return _is_positive(found) and (continuous or found <= MOST_CHOICES)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +43,7 @@ class Score:
 
     episodes: int
     mean: float
-    ci95: tuple[float, float]  # of the mean over all test episodes there are
+    ci95: tuple[float, float]  # of the mean over all test episodes there are; NaN where one was played
     median: float
     max: float
     win_rate: float | None  # None where there is no win
@@ -101,7 +102,10 @@ def score_in(about: Mapping[str, Any]) -> Score | None:
     numbers = [score.episodes, score.block, score.mean, score.median, score.max, score.mean_length]
     known = all(isinstance(number, int | float) for number in numbers)
     rest = [*bounds, score.win_rate, score.mean_return]
-    return score if known and all(n is None or isinstance(n, int | float) for n in rest) else None
+    if not known or not all(n is None or isinstance(n, int | float) for n in rest):
+        return None
+    low, high = (math.nan if bound is None else bound for bound in score.ci95)
+    return replace(score, ci95=(low, high))
 
 
 def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:

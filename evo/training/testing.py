@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import isnan
+from numbers import Real
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -83,7 +84,7 @@ def measure(
     mean, interval = mean_interval(scores.tolist(), _bounds_that_hold(environment, scores.tolist()))
     wins = win_ci95 = None
     if "won" in episode_metrics:
-        won = sum(int(result.episode_metrics[0, :, episode_metrics.index("won")].sum()) for result in results)
+        won = sum(int((result.episode_metrics[0, :, episode_metrics.index("won")] > 0).sum()) for result in results)
         wins, win_ci95 = won / episodes, rate_interval(won, episodes)
     score = Score(
         episodes=episodes,
@@ -179,9 +180,13 @@ def baseline(environment: Environment, name: str, episodes: int, block: int, sec
     played, began = list[float](), float("inf")
     while len(played) < count and time.process_time() - began < DEADLINE_FACTOR * seconds:
         (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
-        played.append(play(seed))
-        if isnan(played[-1]):
+        score: Any = play(seed)
+        if not isinstance(score, Real):
+            wrong = f"the player {name} returned {score!r:.40}, and must return a score"
+            raise ConfigurationError(f"environment.id: {wrong}")
+        if isnan(score):
             return None
+        played.append(float(score))
         began = min(began, time.process_time())
     return Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))
 

@@ -223,7 +223,7 @@ def measure(
     if known is None:
         report.disagrees.append("the champion's test score is not in the form of one")
         return
-    environment, stated = environment_of(experiment.environment), asdict(known)
+    environment, stated = environment_of(experiment.environment), finite(asdict(known))
     try:
         episodes, block = int(known.episodes), int(known.block)
         if not (1 <= episodes <= testing.BLOCK and 0 <= block <= testing.LAST_BLOCK):

@@ -353,6 +353,20 @@ def test_the_library_trains_a_comparison_and_refuses_what_is_none(folder: Path) 
         evo.compare("a.h5")
 
 
+def test_scores_of_one_test_episode_have_no_interval_and_are_compared_all_the_same(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "both.toml").write_text(COMPARISON.replace("episodes=20", "episodes=1"))
+    method = compared(ComparisonFile.read(Path("both.toml")))["tables"][0]["methods"][0]
+    assert len(method["scores"]) == 2
+    assert np.isnan([method["within"], *method["runs"][0]["ci95"]]).all()
+    assert all(re.search(r"frames  score \S+  \d+ s$", line) for line in capsys.readouterr().out.splitlines())
+    run = "runs/both/one-ga-seed1"
+    assert "one-ga" in called(folder, "compare", run, "runs/both/one-ga-seed2", program="evo")[0]
+    assert "nothing to do" in called(folder, "resume", run, program="evo")[0]
+    assert "measured again" in called(folder, "verify", run, program="evo")[0]
+
+
 @pytest.mark.skipif(cores() < 2, reason="one core")
 def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=20"))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -398,9 +399,79 @@ def by_a_global(shift: float) -> Callable[[np.ndarray], float]:
     return cast("Callable[[np.ndarray], float]", found["fitness"])
 
 
+def by_inner_functions(shift: float) -> Callable[[np.ndarray], float]:
+    found: dict[str, Any] = {"FAR": shift}
+    exec("def fitness(x): return float(sum((lambda one: (one - FAR) ** 2)(one) for one in x))", found)
+    return cast("Callable[[np.ndarray], float]", found["fitness"])
+
+
+class Apart:
+    __slots__ = ("far",)
+
+    def __init__(self, far: float) -> None:
+        self.far = far
+
+    def squares(self, weights: np.ndarray) -> float:
+        far = self.far  # a local variable of the name of the attribute
+        return shifted(weights, far)
+
+    def fitness(self, weights: np.ndarray) -> float:
+        return self.squares(weights)
+
+
+class Kept(Shifted):
+    @functools.cached_property
+    def kept(self) -> float:
+        return self.shift
+
+    def __call__(self, weights: np.ndarray) -> float:
+        self.calls += 1
+        return shifted(weights, self.kept)
+
+
+def by_its_class(shift: float) -> Callable[[np.ndarray], float]:
+    class Near(Apart):
+        __slots__ = ()
+        place = shift
+
+        @classmethod
+        def fitness(cls, weights: np.ndarray) -> float:  # type: ignore[override]
+            return shifted(weights, cls.place)
+
+    return Near.fitness
+
+
+def by_a_method(shift: float) -> Callable[[np.ndarray], float]:
+    class Other(Apart):
+        __slots__ = ()
+
+        def squares(self, weights: np.ndarray) -> float:
+            return -shifted(weights)
+
+    return (Apart if shift == 1.0 else Other)(0.0).fitness
+
+
+def by_a_module(shift: float) -> Callable[[np.ndarray], float]:
+    numbers = ModuleType("numbers_of_a_script")
+    vars(numbers)["far"] = shift
+    return lambda weights: shifted(weights, numbers.far)
+
+
+def by_a_compiled_function(shift: float) -> Callable[[np.ndarray], float]:
+    function = np.square if shift == 1.0 else np.abs
+    return lambda weights: float(function(weights).sum())
+
+
 @pytest.mark.parametrize(
     "made",
     [
+        by_inner_functions,
+        lambda shift: Apart(shift).fitness,
+        Kept,
+        by_its_class,
+        by_a_method,
+        by_a_module,
+        by_a_compiled_function,
         around,
         lambda shift: around(np.array([shift, 1.0])),
         by_a_global,
@@ -469,6 +540,16 @@ def test_a_run_is_not_accused_where_the_module_of_its_problem_is_not_named(
 def test_what_learns_from_steps_is_refused_alike(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match="a fitness function has no steps to learn from"):
         evo.minimise(curves.sphere, 2, algorithm=algorithm)
+
+
+def test_a_search_that_is_refused_or_alone_changes_nothing_that_follows(tmp_path: Path) -> None:
+    loaded = registry.loaded()
+    with pytest.raises(ConfigurationError, match="a fitness function has no steps to learn from"):
+        evo.Search(3, "ppo")
+    for other in (evo.Search(4), evo.Search(3, minimise=True)):
+        other.tell(np.sum(other.ask() ** 2, axis=1))
+    assert evo.maximise(lambda x: -curves.sphere(x), 5, generations=1, run_dir=tmp_path / "run").x.shape == (5,)
+    assert registry.loaded() == loaded  # other processes, as those of a comparison, could not load more
 
 
 def test_a_name_of_too_many_parts_is_refused(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_a_beginning_that_differs_with_few_seeds_is_found(written: Written) -> N
         environment.check()
 
 
+WITH_WON = "    actions=2, episode_metrics=('won',), metrics=lambda state, options, b, out: out.fill(1),"
 CELLS = 'cells: int = Field(11, ge=3, le=101, description="length of the corridor")'
 
 
@@ -182,12 +183,31 @@ CELLS = 'cells: int = Field(11, ge=3, le=101, description="length of the corrido
         ),
         ("    actions=2,", "    actions=2, action_names='lr',", "action_names is 'lr', and must be a tuple of texts"),
         ("shape=(2,)", "shape=(20000, 20000)", "whose product is at most 4,194,304"),
+        (
+            CELLS,
+            f"wide: float = float('inf')\n    {CELLS}",
+            "the option wide has the default inf, and must have a finite",
+        ),
+        (
+            "    actions=2,",
+            "    actions=2, players=lambda options: None,",
+            "players returned None, and must return func",
+        ),
+        ("    actions=2,", WITH_WON.replace("1", "5"), "metrics wrote 5 as won, and must write 0 or 1"),
+        ("    actions=2,", WITH_WON.replace("'won'", "'a', 'a'"), "is ('a', 'a'); it must be a tuple of names, each"),
+        ("    actions=2,", WITH_WON.replace("'won'", "'a\\n'"), r"is ('a\n',); it must be a tuple of names, each"),
     ],
 )
 def test_what_is_declared_wrongly_is_told_in_a_line(written: Written, old: str, new: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(told)) as raised:
         mistakes.check_environment(written((old, new)), "own")
     assert "\n" not in str(raised.value)
+
+
+def test_what_a_player_returns_must_be_a_score(written: Written) -> None:
+    environment = written(("    actions=2,", "    actions=2, players=lambda options: {'mine': str},"))
+    with pytest.raises(ConfigurationError, match=r"the player mine returned '[0-9]+', and must return a score"):
+        testing.baselines(environment, 2)
 
 
 HELPER = f"{IMPORT}\n\ndef helper(random, b):\n    return [uniform(random, 0.0, b) for _ in range(1)][0]\n"
