@@ -12,7 +12,8 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -128,12 +129,8 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
 
     def file_of(self, kinds: Iterable[Any]) -> IndexDataCacheFile:
         """Return the file that holds machine code for arguments of these types."""
-        games = {*_states(kinds)} & _modules.keys()
-        names = sorted(f"{game.__module__}.{game.__qualname__}" for game in games)
-        sources = sorted(_sources(module) for game in games for module in _modules[game])
-        suffix = hashlib.sha256(repr((names, sources)).encode()).hexdigest()[:16]
         stamp = self._impl.locator.get_source_stamp()
-        return IndexDataCacheFile(self._cache_path, f"{self._impl.filename_base}-{suffix}", stamp)
+        return IndexDataCacheFile(self._cache_path, f"{self._impl.filename_base}-{_of_games(kinds)}", stamp)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         self._cache_file = self.file_of(sig)
@@ -142,6 +139,32 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
     def _save_overload(self, sig: Any, data: Any) -> None:
         self._cache_file = self.file_of(sig)
         super()._save_overload(sig, data)
+
+
+def _of_games(kinds: Iterable[Any]) -> str:
+    """Return a hash of the names and the sources of all games whose states are among types."""
+    games = {*_states(kinds)} & _modules.keys()
+    names = sorted(f"{game.__module__}.{game.__qualname__}" for game in games)
+    sources = sorted(_sources(module) for game in games for module in _modules[game])
+    return hashlib.sha256(repr((names, sources)).encode()).hexdigest()[:16]
+
+
+def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[], str]) -> str:
+    """Return a program for arguments of these types as `make` does, or as it did in an earlier process.
+
+    `parts` are whatever else it depends on, besides the sources of the trainer and of the games among the types.
+    """
+    known = hashlib.sha256(repr((*map(str, kinds), _of_games(kinds), *parts)).encode()).hexdigest()[:16]
+    place = Path(config.CACHE_DIR) / f"{name}-{known}"
+    with suppress(OSError):
+        return place.read_text()
+    program = make()
+    with suppress(OSError):  # a full disk, or one that cannot be written to: it is made again
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        written = place.with_name(f"{place.name}.{os.getpid()}")
+        written.write_text(program)
+        written.replace(place)
+    return program
 
 
 def _states(kinds: Iterable[Any]) -> Iterator[type]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-import numba_cuda  # noqa: F401  # of the extra `cuda`; without it, this module cannot be imported
+import numba_cuda  # of the extra `cuda`; without it, this module cannot be imported
 import numpy as np
 from llvmlite import ir
 from numba import cuda, types
@@ -24,12 +25,15 @@ from numba.cuda.extending import intrinsic
 from numba.cuda.mathimpl import get_unary_impl_for_fn_and_ty
 from numba.cuda.np import ufunc_db
 
+from evo.compiled import cache as kernel_cache
 from evo.compiled import views
 from evo.cuda import plain
 from evo.cuda.launch import Source, signature_of
 from evo.errors import ConfigurationError
+from evo.games.faults import inexact_in
 
 EXACT = {"opt": 3, "fma": False, "ftz": False, "prec_div": True, "prec_sqrt": True}
+SOURCES = tuple(kernel_cache.digest(path) for path in sorted(Path(__file__).parent.glob("*.py")))
 OLDEST = (7, 5)  # compute capability of PTX, which drivers compile for this and every newer GPU
 # Newer drivers read older PTX, not the other way round; 8.1 allows 32 KB of parameters. That of libNVVM 13.5 is 9.5.
 PTX_VERSION = "8.1"
@@ -175,13 +179,24 @@ TWINS = {
 
 
 def exact_ptx(source: Source, arguments: Sequence[Any]) -> str:
-    """Return the PTX of a kernel for such arguments; ConfigurationError where it cannot be exact, or not compiled."""
-    game = type(source.game.make_state(1).state).__module__
+    """Return the PTX of a kernel for such arguments; nothing is compiled again where nothing has changed.
+
+    ConfigurationError where it cannot be exact, or not compiled.
+    """
+    game, signature = source.game, signature_of(arguments)
+    parts = (*SOURCES, numba_cuda.__version__, game.shape, game.masked, source.rule, OLDEST, PTX_VERSION)
+    return kernel_cache.kept(f"{source.kernel.__name__}.ptx", signature, parts, lambda: _compiled(source, signature))
+
+
+def _compiled(source: Source, signature: tuple[Any, ...]) -> str:
+    game = f"workers.kind: game {type(source.game.make_state(1).state).__module__}"
+    if found := inexact_in(source.functions):
+        raise ConfigurationError(f"{game} uses {found}, whose last bits differ on a GPU; evo.games has exact functions")
     try:
-        ptx = ptx_of(source.of_device(DeviceFunction, TWINS), signature_of(arguments))
+        ptx = ptx_of(source.of_device(DeviceFunction, TWINS), signature)
     except NumbaError as error:
-        raise ConfigurationError(f"workers.kind: game {game} cannot be compiled for GPUs: {error}") from error
+        raise ConfigurationError(f"{game} cannot be compiled for GPUs: {error}") from error
     if forbidden := forbidden_in(ptx):
         found = ", ".join(sorted({*forbidden})[:3])
-        raise ConfigurationError(f"workers.kind: game {game} would have other bits on a GPU, by {found}")
+        raise ConfigurationError(f"{game} would have other bits on a GPU, by {found}; is it a power of numbers?")
     return ptx

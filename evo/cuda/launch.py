@@ -15,6 +15,7 @@ from evo.cuda import kernels
 from evo.cuda.retarget import Retargeter
 from evo.games import contract
 from evo.games.contract import CompiledGame
+from evo.games.declaration import Declaration
 from evo.rollouts import action_rules
 
 GENERIC: dict[Any, str] = {  # functions that mean those of a game, by whose name
@@ -30,6 +31,12 @@ class Source:
     kernel: Callable[..., None]
     game: CompiledGame
     rule: int | None  # one of RULES
+
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the author's functions of a game that is declared."""
+        declared = [part for part in self.game.made_by if isinstance(part, Declaration)]
+        return [function for one in declared for function in one.functions.values()]
 
     def of_device(self, compiled: Callable[[Any], Any], twins: Mapping[Any, Any]) -> Callable[..., None]:
         """Return the kernel with device functions, which `compiled` makes; `twins` replace functions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,11 @@ from evo.errors import ConfigurationError, notice
 from evo.plugins.mistakes import long_calls_named
 
 EVERY = 2.5  # seconds between looks at a call; one that is seen twice is reported
+INEXACT = {  # functions of libraries whose last bits depend on the machine
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "arctan2", "hypot", "cbrt"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "arcsinh", "arccosh", "arctanh", "erf", "erfc", "gamma"),
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "pow", "power", "float_power", "lgamma"),
+}
 RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
 
 
@@ -32,6 +38,21 @@ def unseeded_in(functions: Iterable[Callable[..., Any]]) -> str:
     for function in _of_author(functions):
         for name, line in _drawn_in(function.__code__, function.__globals__):
             return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+    return ""
+
+
+def inexact_in(functions: Iterable[Callable[..., Any]]) -> str:
+    """Return a function of a library whose last bits depend on the machine, and where a game uses it; else nothing."""
+    for function in _of_author(functions):
+        before: Any = None
+        for one, line in _instructions(function.__code__):
+            value = function.__globals__.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+            attribute = one.argval if before in (math, np) and one.opname in ("LOAD_ATTR", "LOAD_METHOD") else ""
+            library = type(value) is np.ufunc or getattr(value, "__module__", "") == "math"
+            name = attribute or (getattr(value, "__name__", "") if library else "")
+            if name in INEXACT:
+                return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+            before = value if isinstance(value, ModuleType) else None
     return ""
 
 

@@ -137,6 +137,11 @@ class Instruction:
             return self.into(f"bfi{bits}({v(1)}, {v(2)}, {v(3, 'u32')}, {v(4, 'u32')})")
         if name == "prmt":
             return self.into(f"prmt({v(1)}, {v(2)}, {v(3)})")
+        if name == "shf":  # of the 64 bits of two words
+            how = "<< n >> 32" if "l" in self.parts else ">> n"
+            n = f"{v(3, 'u32')} & 31" if "wrap" in self.parts else f"{v(3, 'u32')} > 32 ? 32 : {v(3, 'u32')}"
+            both = assign(self.operands[0], f"((uint64_t){v(2, 'u32')} << 32 | {v(1, 'u32')}) {how}")
+            return f"{self.guard}{{ uint32_t n = {n}; {both} }}"
         if name == "popc":
             return self.guard + assign(self.operands[0], f"__builtin_popcountll({v(1)})")
         raise NotImplementedError(self.text)

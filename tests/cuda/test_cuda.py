@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from evo.compiled import cache as kernel_cache
+from evo.cuda.launch import Source
 from evo.cuda.layers import BIAS, FIRST, NORM, table_of
+from evo.errors import ConfigurationError
+from evo.games import sin
+from evo.games.faults import inexact_in
 from evo.networks.network import Network, Options
 from tests.cuda.comparing import Case, compare
 from tests.cuda.simulated import CASES
@@ -104,6 +111,45 @@ def test_what_could_change_a_bit_is_found_in_ptx() -> None:
     )  # fmt: skip
     for line in inexact:
         assert len(forbidden_in(line)) == 1, line
+
+
+def sine_of_libm(x: float) -> float:
+    return math.sin(x)
+
+
+def exponential_of_libm(x: float) -> Any:
+    return np.exp(sine_of_libm(x))
+
+
+def exact(x: float) -> float:
+    return math.floor(math.sqrt(x)) + sin(x)
+
+
+def test_a_function_of_a_library_with_other_bits_is_found_with_its_line() -> None:
+    assert inexact_in([exact]) == ""
+    line = sine_of_libm.__code__.co_firstlineno + 1
+    assert inexact_in([exact, sine_of_libm]) == f"sin (test_cuda.py:{line})"
+    assert inexact_in([exponential_of_libm]).startswith("exp (test_cuda.py:")
+
+
+@needs_cuda
+@pytest.mark.long
+def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evo.cuda import compiling
+    from tests.cuda.ptx_on_cpu import PtxOnCpu
+
+    case = ALL[0]
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path))
+    compare(case, PtxOnCpu(), 2, 2, 0)
+    (program,) = tmp_path.glob("play_episodes.ptx-*")
+    monkeypatch.setattr(compiling, "ptx_of", None)
+    compare(case, PtxOnCpu(), 2, 2, 0)
+    program.unlink()
+    monkeypatch.setattr(Source, "functions", [sine_of_libm])
+    with pytest.raises(ConfigurationError, match=r"workers.kind: game .*cartpole uses sin \(test_cuda.py:"):
+        compare(case, PtxOnCpu(), 2, 2, 0)
 
 
 def test_padded_weights_of_layers_do_not_overlap() -> None:
