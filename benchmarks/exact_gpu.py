@@ -56,6 +56,7 @@ LAYERS = [
     "dense 16",
     "norm",
 ]
+TINY = ("environment.starvation=9", "ga.population=8", "ga.parents=2", "ga.elites=1", "ga.episodes=2")
 LARGEST = 1 << 32  # weights of a population, which takes seconds
 BOARD = {"observation": "frame", "actions": "absolute"}
 
