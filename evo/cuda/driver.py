@@ -28,7 +28,7 @@ LINE = 256  # bytes at whose multiples arrays begin
 class CudaDriver(Device):
     """The first GPU that this process sees; DeviceError where there is none."""
 
-    golden = (64, 32)
+    name, golden = "GPU", (64, 32)
 
     def __init__(self) -> None:
         try:

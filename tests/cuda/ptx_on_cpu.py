@@ -267,6 +267,20 @@ def c_of(ptx: str) -> str:
     return TEMPLATE.read_text().replace("// BODY", body)
 
 
+def compiled(ptx: str) -> Any:
+    """Return the kernel of a program as a function of this process: blocks, threads, reverse, parameters."""
+    program = c_of(ptx)
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or tempfile.gettempdir()) / f"ptx-on-cpu-{os.getuid()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    library = folder / f"{hashlib.sha256(program.encode()).hexdigest()[:16]}.so"
+    if not library.exists():
+        written = folder / f"{library.stem}-{os.getpid()}"
+        written.with_suffix(".c").write_text(program)
+        subprocess.run(["gcc", *FLAGS, f"{written}.c", "-o", f"{written}.so", "-lm"], check=True)
+        written.with_suffix(".so").rename(library)
+    return ctypes.CDLL(str(library)).launch
+
+
 class PtxOnCpu(Device):
     """Compiles kernels as for a GPU, and runs their PTX on this processor."""
 
@@ -279,16 +293,7 @@ class PtxOnCpu(Device):
         """Return a kernel, compiled by the C compiler."""
         from evo.cuda.compiling import exact_ptx
 
-        program = c_of(exact_ptx(source, arguments))
-        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or tempfile.gettempdir()) / f"ptx-on-cpu-{os.getuid()}"
-        folder.mkdir(exist_ok=True, mode=0o700)
-        library = folder / f"{hashlib.sha256(program.encode()).hexdigest()[:16]}.so"
-        if not library.exists():
-            written = folder / f"{library.stem}-{os.getpid()}"
-            written.with_suffix(".c").write_text(program)
-            subprocess.run(["gcc", *FLAGS, f"{written}.c", "-o", f"{written}.so", "-lm"], check=True)
-            written.with_suffix(".so").rename(library)
-        return ctypes.CDLL(str(library)).launch
+        return compiled(exact_ptx(source, arguments))
 
     def blocks(self, program: Any, threads: int) -> int:
         """Return two, so that a block plays several candidates."""
