@@ -45,7 +45,7 @@ EPISODES = 32
 GENERATIONS = {"ga_snake": 20, "cma_snake": 20, "ppo_snake": 3}
 POPULATIONS = (512, 4096, 16384, 65536)
 LAYERS = [
-    "one_hot",
+    "one_hot 4",
     "conv 8 3 1",
     "max_pool 3 2",
     "norm",

@@ -28,7 +28,7 @@ needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the ext
 MINATAR = {"conv": [[16, 3, 1]], "dense": [32]}
 PLANES = {"observation": "planes", "actions": "absolute", "starvation": 100}
 LAYERS = [
-    "one_hot",
+    "one_hot 4",
     "conv 6 3 1",
     "max_pool 3 2",
     "norm",

@@ -83,7 +83,9 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     library, real = Library(), ctypes.CDLL
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library if name == "libcuda.so.1" else real(name))
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda name, *how, **more: library if "libcuda" in name else real(name, *how, **more)
+    )
     return library
 
 
