@@ -21,12 +21,12 @@ PAGE = "html"
 ENDINGS = {**networks.SUFFIXES, **tables.SUFFIXES, PAGE: ".html"}
 MOST_EPISODES = 10_000
 LOADED = {
-    "savedmodel": "model = tf.saved_model.load({file!r}); model.serve(observations)",
-    "keras": "keras.models.load_model({file!r})(observations)",
+    "savedmodel": "model = tf.saved_model.load({file!r}); model.serve({inputs})",
+    "keras": "keras.models.load_model({file!r})({inputs})",
     "checkpoint": "tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint({file!r}))",
     "npz": "numpy.load({file!r})",
     "python": "from {stem} import act; act(observation)",
-    "onnx": "onnxruntime.InferenceSession({file!r}).run(None, {{'observations': observations}})",
+    "onnx": "onnxruntime.InferenceSession({file!r}).run(None, {feeds})",
     "csv": "pandas.read_csv({file!r})",
     "parquet": "pandas.read_parquet({file!r})",
     "tensorboard": "tensorboard --logdir {file}",
@@ -93,9 +93,14 @@ def main(arguments: Namespace) -> int:
         print(f"{file}: a function of the {math.prod(network.shape)} numbers of an observation")
     else:
         print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
+    names = ["observations", *(["state"] if network.memory else [])]
+    inputs = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    feeds = f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
+    if network.memory:
+        print(f"it takes hidden states [B, {network.memory}], zeros where an episode begins, and returns the next ones")
     if run.config.environment.league.get("normalise"):
         print("it takes raw observations and normalises them itself, as in training")
-    print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem)}")
+    print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem, inputs=inputs, feeds=feeds)}")
     if kind == "checkpoint":
         print(READER)
     return 0

@@ -33,14 +33,14 @@ def begin(state, options, b, random):
 
 
 def step(state, options, b, action, random):
-    """Go forward (1), or turn left (0) or right (2), which only the junction allows; elsewhere there is a wall."""
+    """Go forward (1), or turn left (0) or right (2), which only the junction allows; a turn as the cue says pays 1."""
     state.shown[b] = True
     if state.place[b] < options.length:
         state.place[b] += action == 1
         return -options.step_cost, False
     if action == 1:
         return -options.step_cost, False
-    return (1.0 if state.right[b] == (action == 2) else -1.0), True
+    return (1.0 if state.right[b] == (action == 2) else 0.0), True
 
 
 def observe(state, options, b, out):
@@ -71,7 +71,7 @@ make = Game(
     render=render,
     action_names=("left", "forward", "right"),
     observation_names=("cue_left", "cue_right", "junction"),
-    score_bounds=lambda options: (-1.0 - options.step_cost * options.max_steps, 1.0),
+    score_bounds=lambda options: (-options.step_cost * options.max_steps, 1.0),
     low=0.0,
     high=1.0,
 )
