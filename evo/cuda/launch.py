@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evo.cuda import kernels
 from evo.cuda.retarget import Retargeter
-from evo.games import contract
+from evo.games import contract, hidden_states
 from evo.games.contract import CompiledGame
 from evo.games.declaration import Declaration
 from evo.rollouts import action_rules
@@ -46,6 +46,8 @@ class Source:
         for generic, name in GENERIC.items():
             made.replace(generic, known[name])
         kind = types.float64 if game.continuous else types.none
+        made.replace(hidden_states.remember, hidden_states._remember(*[types.none] * 4))
+        made.replace(hidden_states.forget, hidden_states._forget(types.none, None))
         made.replace(action_rules.decide, action_rules._decide(*[None] * 8, kind))
         made.replace(action_rules.write_action, action_rules._write_action(None, None, None, kind))
         kernel: Callable[..., None] = made.kernel(self.kernel)
@@ -80,7 +82,7 @@ def words_of(argument: Any, address: Callable[[Any], int]) -> Iterator[int | flo
         for part in argument:
             yield from words_of(part, address)
     else:
-        yield argument if isinstance(argument, float) else int(argument)
+        yield argument if isinstance(argument, float) else int(argument or 0)  # None is a word too
 
 
 class Device(Protocol):

@@ -56,7 +56,7 @@ def table_of(network: Network, parts: int) -> tuple[NDArray[np.int32], int]:
     """
     rows, at = [], 0
     for layer in network.layers:
-        if not layer.weighted and layer.kind not in KINDS:
+        if layer.gates or (not layer.weighted and layer.kind not in KINDS):
             raise ConfigurationError(f"workers.kind: {layer.kind} layers are not played on GPUs yet; use the CPU")
         pixels = layer.out_height * layer.out_width
         tile = next((tile for tile in (8, 4) if pixels * -(-layer.filters // tile) >= parts), 1)
