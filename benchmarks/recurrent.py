@@ -19,7 +19,7 @@ from benchmarks.ppo import TIMEOUT, WARM, Lines, checked, ours, speed, told
 from benchmarks.tables import Form, Limit, Table, number
 from evo.config.experiment import Experiment
 
-EXPERIMENT = ROOT / "experiments" / "memory" / "ppo_cartpole.toml"
+EXPERIMENT = ROOT / "experiments" / "games" / "ppo_cartpole_positions.toml"
 UNITS = 64
 SETTING = (f"policy.memory=lstm:{UNITS}", "learner.threads=1", "workers.count=1")
 COUNTED, TURNS, SEEDS = 10, 3, 5
@@ -58,9 +58,9 @@ def run(form: Form) -> Table:
     table = Table(
         "PPO with memory",
         f"CartPole without velocities, an LSTM of {UNITS} units, learning included, on one core each: "
-        "`experiments/memory/ppo_cartpole.toml`. RecurrentPPO steps our compiled vector environment. Frames per second "
-        f"are medians over generations and alternating runs; seconds to a mean return of {GOOD:.0f}, from the command "
-        f"on, medians of {SEEDS} seeds.",
+        "`experiments/games/ppo_cartpole_positions.toml`. RecurrentPPO steps our compiled vector environment. Frames "
+        "per second are medians over generations and alternating runs; seconds to a mean return of "
+        f"{GOOD:.0f}, from the command on, medians of {SEEDS} seeds.",
         ("library", "frames/s", f"seconds to {GOOD:.0f}"),
     )
     python = form.peers and interpreter(form.peers, "torch")

@@ -252,10 +252,11 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
             )
-        if algorithm and algorithm.learns and network.memory:
+        if algorithm and algorithm.learns and network.memory and not algorithm.remembers:
             key = "memory" if fitted[0].memory else "layers"
             raise ConfigurationError(
-                f"policy.{key}: this algorithm does not learn networks with memory; evolve it, as with --algorithm ga"
+                f"policy.{key}: this algorithm does not learn networks with memory; use ppo, a2c or pqn, or evolve it, "
+                "as with --algorithm ga"
             )
         if algorithm:
             _check_training(options, environment, algorithm)

@@ -35,18 +35,19 @@ SMALL: dict[Any, dict[str, Any]] = {
     reinforce: {"envs_per_task": 5, "episodes": 6, "normalise_advantages": True},
 }
 CNN, MLP = Policy(conv=[[3, 3, 1]], dense=[6]), Policy(kind="mlp", dense=[6])
+GRU = Policy(conv=[[3, 3, 1]], dense=[], memory="gru:5")
 
 
 def on_board(
-    module: Any = ppo, seed: int = 1, world: dict[str, Any] | None = None, **options: Any
+    module: Any = ppo, seed: int = 1, world: dict[str, Any] | None = None, policy: Policy = CNN, **options: Any
 ) -> GradientAlgorithm:
     environment = board(**{"size": 4, "starvation": 12, **(world or {})})
-    return made(module, environment, CNN, seed, **{**SMALL[module], **options})
+    return made(module, environment, policy, seed, **{**SMALL[module], **options})
 
 
-def on_pole(name: str = "CartPole-v1", start: Any = None, **options: Any) -> GradientAlgorithm:
+def on_pole(name: str = "CartPole-v1", start: Any = None, policy: Policy = MLP, **options: Any) -> GradientAlgorithm:
     size = {} if not options.pop("whole", True) else {"whole_episodes": True, "episodes": 6}
-    return made(ppo, pole(name), MLP, start=start, **{**SMALL[ppo], **size, **options})
+    return made(ppo, pole(name), policy, start=start, **{**SMALL[ppo], **size, **options})
 
 
 def actor_critic(algorithm: GradientAlgorithm) -> ActorCritic:
@@ -65,10 +66,16 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
     "asynchronous whole episodes": lambda: on_pole(asynchronous=True),
     "continuous": lambda: on_pole("Pendulum-v1", normalise_observations=True),
     "segments behind Gymnasium": lambda: on_pole(whole=False, normalise_rewards=True),
+    "memory": lambda: on_board(policy=GRU, bptt=4, asynchronous=True),
+    "a2c with memory": lambda: on_board(a2c, policy=GRU, bptt=4),
+    "memory of whole episodes": lambda: on_pole(
+        policy=Policy(kind="mlp", dense=[], memory="lstm:4"), normalise_observations=True, burn_in=1
+    ),
+    "memory behind Gymnasium": lambda: on_pole(whole=False, policy=Policy(kind="mlp", dense=[], memory="gru:4")),
 }
 
 
-QUICK = ("ppo", "a2c", "reinforce", "continuous", "segments behind Gymnasium")
+QUICK = ("ppo", "a2c", "reinforce", "continuous", "segments behind Gymnasium", "a2c with memory")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])

@@ -49,8 +49,6 @@ LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 MEMORY = ("steps", "burn_in", "chain", "recurrent", "state", "gates", "cells", "next_cells", "d_cells")
 MEMORY_LAYER = np.dtype([*((name, np.int64) for name in MEMORY), *LAYER.descr])
 NO_BIAS = -1
-EVERY = (*KINDS, "gru", "lstm")
-GRU, LSTM = EVERY.index("gru"), EVERY.index("lstm")
 
 
 def by_memory(usual: Callable[..., Any], recurrent: Callable[..., Any], **options: Any) -> Any:
@@ -172,7 +170,7 @@ def plan(network: Network, pieces: Pieces | None = None) -> Plan:
     for number, ((layer, bias, norm), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
         for name in SHAPE:
             row[name] = getattr(layer, name)
-        row["kind"] = WEIGHTED if layer.weighted else EVERY.index(layer.kind)
+        row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
         row["offset"], row["bias_offset"], row["norm_offset"] = layer.offset, bias, norm
         row["terms"], row["passes_on"] = layer.fan_in, weighted_before

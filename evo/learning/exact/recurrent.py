@@ -8,25 +8,17 @@ behind the product; Hochreiter and Schmidhuber, 1997), computed as the network p
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.kernels.layout import GRU, LSTM
+from evo.kernels.recurrent import sigmoid
 from evo.kernels.weightless import tanh
 from evo.learning.exact.layers import NONE, ONE, ZERO
-from evo.learning.exact.plan import GRU, LSTM
 from evo.learning.exact.products import PACKED, multiply
 from evo.learning.exact.runs import copy
 
 kernel_cache.use(__name__)
-
-HALF = np.float32(0.5)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def sigmoid(x):  # type: ignore[no-untyped-def]
-    """Return the logistic function of a float32."""
-    return HALF + HALF * tanh(HALF * x)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
