@@ -189,12 +189,16 @@ class GradientAlgorithm(Algorithm):
         envs = envs if options.plays_segments else 0
         self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
         self.notices = [*([LAG] if options.asynchronous else []), *method.notices]
-        section = type(options).__module__.rpartition(".")[2]
-        names = ("episodes",) if envs else ("envs", "horizon")
-        unused = [f"{section}.{name}" for name in names if name in options.model_fields_set]
-        self.notices += [UNUSED.format(" and ".join(unused), section, "false" if envs else "true")] if unused else []
-        unused = [f"{section}.{name}" for name in ("bptt", "burn_in") if name in options.model_fields_set]
-        self.notices += [FORGETS.format(" and ".join(unused))] if unused and not setup.network.memory else []
+        section, fields = type(options).__module__.rpartition(".")[2], type(options).model_fields
+
+        def changed(*names: str) -> str:  # a resumed run has every option set
+            others = [name for name in names if name in fields and getattr(options, name) != fields[name].default]
+            return " and ".join(f"{section}.{name}" for name in others)
+
+        if unused := changed("episodes") if envs else changed("envs", "horizon"):
+            self.notices.append(UNUSED.format(unused, section, "false" if envs else "true"))
+        if not setup.network.memory and (unused := changed("bptt", "burn_in")):
+            self.notices.append(FORGETS.format(unused))
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}

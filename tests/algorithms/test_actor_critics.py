@@ -431,6 +431,16 @@ def test_invalid_options_are_named(module: Any, options: dict[str, Any], name: s
         module.Options(**options)
 
 
+def test_options_without_effect_are_named_unless_they_have_their_defaults() -> None:
+    def notices(**options: Any) -> list[str]:
+        return [note for note in made(ppo, pole(), MLP, **options).notices if note.startswith("no effect")]
+
+    assert notices(episodes=5) == ["no effect of ppo.episodes while ppo.whole_episodes is false"]
+    whole = {"whole_episodes": True, "horizon": 9}
+    assert notices(**whole, envs=12) == ["no effect of ppo.envs and ppo.horizon while ppo.whole_episodes is true"]
+    assert notices(**ppo.Options().model_dump()) == []  # a resumed run has every option set
+
+
 WILD = """
 from evo import environment
 from evo.rollouts.gymnasium_episodes import PROBED
