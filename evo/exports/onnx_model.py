@@ -147,47 +147,35 @@ class Graph:
 
     def _recurrent(self, name: str, layer: Layer) -> None:
         """Add one step of a recurrent layer; ONNX lists the gates of an LSTM as i, o, f, c."""
-        order, units = [0, 1, 2] if layer.kind == "gru" else [0, 3, 1, 2], layer.filters
-
-        def weights(part: str) -> NDArray[Any]:
-            """Return an array with the gates in ONNX's order, transposed.  # [1, gates * units, inputs]"""
-            array = (
-                self._arrays[f"{name}_{part}"]
-                .reshape(-1, layer.gates, units)[:, order]
-                .reshape(-1, layer.gates * units)
-            )
-            return array.T[np.newaxis]
-
-        bias = np.zeros((2, layer.gates * units), np.float32)
-        bias[: 2 if layer.kind == "gru" else 1] = weights("bias")[0].T
-        arrays = {
-            "kernel": weights("kernel"),
-            "recurrent_kernel": weights("recurrent_kernel"),
-            "bias": bias.reshape(1, -1),
-        }
-        x, zero = self._add("Unsqueeze", self._constant(f"{name}_zero", np.array([0]))), f"{name}_zero"
-        states = []  # [1, B, units] each
-        first = sum(one.memory for one in self._network.layers if one.offset < layer.offset)
-        for part in range(layer.memory // units):
-            ends = (
-                self._constant(f"{name}_{part}_{end}", np.array([value]))
-                for end, value in (("from", first + part * units), ("to", first + (part + 1) * units), ("of", 1))
-            )
-            self._newest = STATE
-            self._add("Slice", *ends)
-            states.append(self._add("Unsqueeze", zero))
-        self._newest = x
-        constants = [self._constant(f"{name}_{part}", array) for part, array in arrays.items()]
-        how = {"linear_before_reset": 1} if layer.kind == "gru" else {}
-        last = [f"{name}_{output}" for output in ("h", "c")[: len(states)]]
-        inputs = [x, *constants, "", *states]
-        self._nodes.append(
-            self._onnx.helper.make_node(layer.kind.upper(), inputs, ["", *last], hidden_size=units, **how)
+        zero = self._constant(f"{name}_zero", np.array([0]))
+        units, sums = layer.filters, layer.gates * layer.filters
+        order = [0, 1, 2] if layer.kind == "gru" else [0, 3, 1, 2]
+        kernel, recurrent, own = (
+            self._arrays[f"{name}_{part}"].reshape(-1, layer.gates, units)[:, order].reshape(-1, sums)
+            for part in ("kernel", "recurrent_kernel", "bias")
         )
-        for output in last[::-1]:  # h last, which is what follows
+        bias = np.zeros((2, sums), np.float32)
+        bias[: len(own)] = own  # an LSTM has none for the sums of the state
+        arrays = {"kernel": kernel.T[np.newaxis], "recurrent": recurrent.T[np.newaxis], "bias": bias.reshape(1, -1)}
+        inputs = [
+            self._add("Unsqueeze", zero),
+            *(self._constant(f"{name}_{k}", array) for k, array in arrays.items()),
+            "",
+        ]
+        first = sum(one.memory for one in self._network.layers if one.offset < layer.offset)
+        outputs = [f"{name}_{part}" for part in ("h", "c")[: layer.memory // units]]
+        for output in outputs:
+            ends = (("from", first), ("to", first + units), ("of", 1))
+            self._newest, first = STATE, first + units
+            self._add("Slice", *(self._constant(f"{output}_{end}", np.array([value])) for end, value in ends))
+            inputs.append(self._add("Unsqueeze", zero))
+        how = {"linear_before_reset": 1} if layer.kind == "gru" else {}
+        node = self._onnx.helper.make_node(layer.kind.upper(), inputs, ["", *outputs], hidden_size=units, **how)
+        self._nodes.append(node)
+        for output in outputs:
             self._newest = output
             self._states.append(self._add("Squeeze", zero))
-        self._states[-len(last) :] = self._states[-len(last) :][::-1]
+        self._newest = self._states[-len(outputs)]
 
     def _one_hot(self, name: str, layer: Layer) -> None:
         """Add planes of 1 where a plane has a code, else 0; a NaN stays one.  # [B, ..., C] -> [B, ..., C K]"""

@@ -78,6 +78,26 @@ def test_layers_in_any_order_are_saved_and_loaded_without_our_code(tmp_path: Pat
     np.testing.assert_allclose(loaded(observations), lanes.scores(network, weights, observations), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
+def test_a_model_with_memory_is_saved_and_loaded_without_our_code(tmp_path: Path) -> None:
+    import keras
+
+    from evo.networks.keras_form import build_keras, set_weights
+
+    network = Network.build(Options(layers=["conv 5 3", "gru 4", "norm", "lstm 3", "tanh"]), (7, 6, 2), 3)
+    weights = np.random.default_rng(1).normal(0, 0.5, network.size).astype(np.float32)
+    observations = np.random.default_rng(2).normal(size=(9, 7, 6, 2)).astype(np.float32)
+    state = np.random.default_rng(3).normal(0, 0.3, (9, network.memory)).astype(np.float32)
+    model = build_keras(network)
+    set_weights(model, network, weights)
+    model.save(tmp_path / "model.keras")
+    outputs, after = keras.models.load_model(tmp_path / "model.keras")([observations, state])
+    expected = lanes.scores(network, weights, observations, memory=state)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after, state, rtol=1e-4, atol=1e-5)
+
+
 def publish(run_dir: Path, rows: list[np.ndarray]) -> str:
     with h5py.File(run_dir / "parents.h5", "w") as file:
         file.create_dataset("weights", data=np.stack(rows).astype(np.float32))
