@@ -51,6 +51,7 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
         "validation.episodes=1",
     ]
     sets += ["validation.every=1000000", f"workers.count={WORKERS}"]
+    sets += ["environment.training=", "environment.training_generations="]
     return Experiment.load(ROOT / "experiments" / "ga_snake.toml", *sets)
 
 

@@ -338,7 +338,7 @@ def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(
 def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow_does_not_see(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ["gpu", "--candidates", "4", "--most", "4"]
+    small = ["gpu", "--candidates", "4"]
     monkeypatch.setattr(sys, "argv", [*small, "--cpu"])
     assert gpu.main() == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny, ", "| seed, "))]

@@ -19,7 +19,19 @@ from tests.helpers.calling import SMALL, called
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("small")
     (where / "small.toml").write_text(SMALL)
-    called(where, "small.toml", "--run-dir", "run", "--no-report", "--generations", 40, "--set", "ga.population=64")
+    called(
+        where,
+        "small.toml",
+        "--run-dir",
+        "run",
+        "--no-report",
+        "--generations",
+        40,
+        "--set",
+        "ga.population=64",
+        "--seed",
+        3,
+    )
     return where
 
 

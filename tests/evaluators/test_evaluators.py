@@ -147,8 +147,8 @@ def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Pat
 
 @pytest.mark.long
 def test_a_task_that_waits_behind_a_fatal_one_is_not_to_blame(pools: Pools, tmp_path: Path) -> None:
-    spec = WorkerSpec("tests.workers.players:make", None)
-    with Pool(spec, [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
+    spec = WorkerSpec("tests.workers.players:make", None, deadline=10.0)
+    with Pool(spec, [{}, {}], attempts=2) as pool:  # each may do it once
         jobs = [Job(number, 0.002, "kill", tally=tmp_path) for number in range(12)]
         played = pool.map(jobs)
         assert played.results == want(jobs)

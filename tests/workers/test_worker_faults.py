@@ -171,7 +171,7 @@ def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
 ) -> None:
     number, name = only_once(walks(walk, monkeypatch)[0], slice(POPULATION * EPISODES, None))
     monkeypatch.setenv("DEADLY", name)
-    contender = (number - POPULATION * EPISODES) // SELECT
+    contender = number - POPULATION * EPISODES  # each of its episodes is a task, and candidates count over all tasks
     error = str(run(walk, "run", code=5)["error"])
     assert f"candidate {contender} of generation 0, in round 1, ended every worker" in error
     repeated = typed(walk, re.findall(r"with: (.*?);", error)[0])

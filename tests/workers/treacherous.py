@@ -1,7 +1,7 @@
 """A plug-in environment, walks on a line, that harms the process that plays it as environment variables say.
 
 A file `FAULT-SEED-STEP` in the folder TREACHERY is a fault that happens once, at that step of that episode, to whoever
-plays it first. A walk that is listed in DEADLY ends whoever walks it, every time. Every walk is appended to WALKS. With
+plays it first. A walk that is listed in DEADLY ends whoever walks it, every time; "all" is those after the check of seeds. Every walk is appended to WALKS. With
 SEATS=COUNT:FOLDER so many processes have room on a device, until they end. Every step takes PACE seconds.
 """
 
@@ -23,6 +23,7 @@ from pydantic import Field
 from evo import environment
 from evo.errors import DeviceMemoryError
 from evo.options import EnvironmentOptions
+from evo.rollouts.gymnasium_episodes import PROBED
 
 plugs_into = "environments"
 
@@ -73,7 +74,8 @@ class Walk(gymnasium.Env[np.ndarray, int]):
         if walks := os.environ.get("WALKS"):
             with open(walks, "a") as file:
                 file.write(self._name + "\n")
-        if self._name in os.environ.get("DEADLY", "").split() or os.environ.get("DEADLY") == "all":
+        deadly = os.environ.get("DEADLY", "")
+        if self._name in deadly.split() or (deadly == "all" and int(self._name[:16], 16) > PROBED[-1]):
             _segv()
 
     def _seen(self) -> np.ndarray:

@@ -76,7 +76,8 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
     if replay is None:
         return 0
-    _show(replay, speed, step, film, whole("--size", arguments.size, 1, MOST_SIDE) or SIDE)
+    side = whole("--size", arguments.size, 1, MOST_SIDE) or SIDE
+    _show(replay, speed, step, film, side, is_drawn=_is_drawn(arguments))
     return 0, {"episode": replay.episode, **replay.recording.facts()}
 
 
@@ -148,13 +149,13 @@ def _candidate(arguments: Namespace) -> Replay | None:
     return Replay(f"{who}, episode {episode or 0}", episode or 0, environment, policy, found.recording)
 
 
-def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int) -> None:
+def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int, is_drawn: bool) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
     from evo.cli.terminal.display import in_foreground
 
     title, environment, recording = replay.title, replay.environment, replay.recording
-    shown, filmed = recording.positions(environment), ""
+    shown, filmed = recording.positions(environment) if is_drawn else [], ""
     if film is not None:
         from evo.files.durable import resources
         from evo.games.pictures import FASTEST, enlarged, save_film
@@ -172,7 +173,7 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
             playback.walk(steps.lines, len(steps), step, speed, title)
         else:
             print("\n".join(steps.lines(step)))
-    elif sys.stdout.isatty() and in_foreground(sys.stdout):
+    elif shown and sys.stdout.isatty() and in_foreground(sys.stdout):
         playback.watch(shown, speed, f"{title} (any key skips)")
     elif shown:
         print("the last position (a terminal shows the whole game, and --film FILE saves it):")
@@ -182,9 +183,12 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
     print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
 
 
+def _is_drawn(arguments: Namespace) -> bool:
+    return (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
+
+
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
-    shown = (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
-    if shown and not environment.visible:
+    if _is_drawn(arguments) and not environment.visible:
         why = f"{name} draws no pictures"
         why = why if environment.problem is None else "a fitness function has no episodes"
         raise ConfigurationError(f"{why}, so there is nothing to show; --json gives facts")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
 ]
+NUMBERS = count()  # of servers: one that ends still has its socket
 TIMEOUT = 120.0  # seconds; the first run compiles
 SIZES = [(80, 24), (120, 40), (200, 50)]
 LASTING = SMALL.replace("generations = 4", "generations = 100000").replace('"serial"', '"processes"\ncount = 2')
@@ -30,7 +32,7 @@ class Tmux:
     """A terminal of its own server, in which a command runs."""
 
     def __init__(self, where: Path) -> None:
-        self._socket, self._where = f"evo-{os.getpid()}", where
+        self._socket, self._where = f"evo-{os.getpid()}-{next(NUMBERS)}", where
 
     def start(self, width: int, height: int, *words: str) -> None:
         """Run `python -m words`, and print its exit code below what it shows."""
