@@ -341,8 +341,8 @@ def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow
     small = ["gpu", "--candidates", "4"]
     monkeypatch.setattr(sys, "argv", [*small, "--cpu"])
     assert gpu.main() == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny, ", "| seed, "))]
-    assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny, 1", "tiny, 4", "seed, 1", "seed, 4"]
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny ", "| seed "))]
+    assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny", "seed"]
     monkeypatch.setattr(hardware, "found", lambda: [hardware.Gpu(63, "Stand-in", "GPU-63")])
     monkeypatch.setattr(sys, "argv", small)
     assert gpu.main() == 5

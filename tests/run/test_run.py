@@ -351,7 +351,7 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
     assert facts["episode"] == 3
     run = evo.Run(small / "run")
     policy = run.champion
-    assert repr(policy).startswith(f"<Policy of ga for {environment}: observations ({policy.network.shape[0]}, ")
+    assert repr(policy).startswith(f"<Policy of ga for {environment}: observations ({policy.network.shape[0]},")
     assert repr(policy).endswith(f" actions, {policy.network.size:,} weights>")
     env = environment_of(run.config.environment).env()
     observation, info = env.reset(seed=facts["seed"])
@@ -365,10 +365,9 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
         assert (terminated or truncated) == (number == facts["steps"])
     assert facts["score"] == info.get("score", total)
     assert facts["outputs_sha256"] == hashlib.sha256(np.stack(outputs).astype("<f4").tobytes()).hexdigest()
-    if environment != "snake":
-        assert "--json" in called(small, "replay", "run", program="evo", code=2)[1]
-    else:
-        assert "--film FILE saves it" in out
+    assert len(out.splitlines()) == 2  # nothing is drawn: some environments need a package for that
+    if environment == "snake":
+        assert "--film FILE saves it" in called(small, "replay", "run", program="evo")[0]
 
 
 @pytest.mark.long

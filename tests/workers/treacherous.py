@@ -1,8 +1,9 @@
 """A plug-in environment, walks on a line, that harms the process that plays it as environment variables say.
 
 A file `FAULT-SEED-STEP` in the folder TREACHERY is a fault that happens once, at that step of that episode, to whoever
-plays it first. A walk that is listed in DEADLY ends whoever walks it, every time; "all" is those after the check of seeds. Every walk is appended to WALKS. With
-SEATS=COUNT:FOLDER so many processes have room on a device, until they end. Every step takes PACE seconds.
+plays it first. A walk that is listed in DEADLY ends whoever walks it, every time; "all" lists those after the check of
+seeds. Every walk is appended to WALKS. With SEATS=COUNT:FOLDER so many processes have room on a device, until they end.
+Every step takes PACE seconds.
 """
 
 from __future__ import annotations
