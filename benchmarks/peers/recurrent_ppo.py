@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import torch
 from sb3_contrib import RecurrentPPO
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from benchmarks.peers.sb3_way import Boards, Told
 from evo.games import register
@@ -35,11 +35,11 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     ppo, game = experiment["ppo"], experiment["environment"].pop("id")
     register(f"evo.games.catalogue.{game}")
     envs = gymnasium.make_vec(
-        f"evo/{game}-v0", num_envs=ppo["envs"], vectorization_mode="vector_entry_point",
-        vector_kwargs={"autoreset_mode": "SameStep"}, **experiment["environment"],
+        f"evo/{game}-v0", num_envs=ppo["envs"], autoreset_mode="SameStep", **experiment["environment"],
     )  # fmt: skip
+    scaled = VecNormalize(VecMonitor(Envs(envs, experiment["seed"])), norm_obs=False, gamma=ppo["gamma"])
     model = RecurrentPPO(
-        "MlpLstmPolicy", VecMonitor(Envs(envs, experiment["seed"])), n_steps=ppo["horizon"],
+        "MlpLstmPolicy", scaled if ppo["normalise_rewards"] else scaled.venv, n_steps=ppo["horizon"],
         batch_size=ppo["envs"] * ppo["horizon"] // ppo["minibatches"], n_epochs=ppo["epochs"],
         learning_rate=ppo["learning_rate"], gamma=ppo["gamma"], gae_lambda=ppo["gae_lambda"],
         clip_range=ppo["clip_range"], ent_coef=ppo["entropy_coefficient"], vf_coef=ppo["value_coefficient"] / 2,
