@@ -39,5 +39,5 @@ lock: ## newest allowed versions, with the hashes of every file of theirs; needs
 	$(compile) --upgrade --extra dev --output-file requirements-dev.lock pyproject.toml
 	$(compile) --upgrade --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
 	echo "ray>=2.40" | $(compile) --upgrade --constraint requirements-dev.lock --output-file requirements-ray.lock -
-	printf "numba-cuda>=0.30\nnvidia-nvvm>=13\n" | $(compile) --upgrade --constraint requirements-dev.lock --output-file requirements-cuda.lock -
+	printf "numba-cuda>=0.30\nnvidia-cuda-nvrtc>=13\nnvidia-nvvm>=13\n" | $(compile) --upgrade --constraint requirements-dev.lock --output-file requirements-cuda.lock -
 	printf "mkdocs-material>=9.6\nmkdocstrings[python]>=1\nruff>=0.11\n" | $(compile) --upgrade --output-file requirements-site.lock -
