@@ -152,6 +152,12 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
         compare(case, PtxOnCpu(), 2, 2, 0)
 
 
+@pytest.mark.parametrize("layer", ["gru 3", "lstm 3"])
+def test_recurrent_layers_are_refused(layer: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"workers.kind: {layer[:-2]} layers are not played on GPUs yet"):
+        table_of(Network.build(Options(layers=["dense 4", layer]), (4,), 2), 4)
+
+
 def test_padded_weights_of_layers_do_not_overlap() -> None:
     network = Network.build(
         Options(layers=["one_hot 4", "conv 5 3 1", "norm", "tree 3", "dense 9", "norm"]), (6, 6, 1), 3
