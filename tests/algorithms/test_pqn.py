@@ -9,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from evo.algorithms import pqn
+from evo.errors import ConfigurationError
+from evo.networks.network import Options as Policy
 from evo.records import Request, Result, Transitions
 from evo.store.store import Store
 from tests.algorithms.learners import (
@@ -130,3 +132,11 @@ def test_observations_and_actions_are_mirrored_together(monkeypatch: pytest.Monk
 def test_more_minibatches_than_transitions_are_refused() -> None:
     with pytest.raises(ValidationError, match="minibatches"):
         pqn.Options(envs=2, horizon=2, minibatches=5)
+
+
+def test_memory_learns_without_symmetries_and_its_options_are_noted_where_there_is_none() -> None:
+    gru = Policy(kind="mlp", dense=[], memory="gru:3")
+    assert made(pqn, board(), gru, **ENVS, minibatches=2, bptt=4).notices == []
+    with pytest.raises(ConfigurationError, match=r"symmetry: the states of a network with memory have none"):
+        made(pqn, board(), gru, **ENVS, minibatches=2, symmetry=True)
+    assert "no effect of pqn.bptt: the network has no memory" in made(pqn, board(), **ENVS, bptt=4).notices
