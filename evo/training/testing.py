@@ -215,11 +215,15 @@ class Recording:
     score: float
     steps: Transitions | None = None  # what was seen before each action, and the network's outputs, where asked for
 
-    def facts(self) -> dict[str, object]:
-        """Return what another implementation of the game and the network can be checked with, as JSON values."""
+    def facts(self, environment: Environment) -> dict[str, object]:
+        """Return what another implementation of the game and the network can be checked with, as JSON values.
+
+        The seed is that with which the environment was reset.
+        """
+        seed = self.seed >> 64 - environment.seed_bits
         outputs = b"" if self.steps is None else np.ascontiguousarray(self.steps.outputs, "<f4").tobytes()
         digest = hashlib.sha256(outputs).hexdigest()
-        facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
+        facts = {"seed": seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
         return {**facts, "actions": self.actions.tolist()}
 
     def check(self, environment: Environment) -> None:

@@ -78,7 +78,7 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
         return 0
     side = whole("--size", arguments.size, 1, MOST_SIDE) or SIDE
     _show(replay, speed, step, film, side, is_drawn=_is_drawn(arguments))
-    return 0, {"episode": replay.episode, **replay.recording.facts()}
+    return 0, {"episode": replay.episode, **replay.recording.facts(replay.environment)}
 
 
 def _champion(arguments: Namespace) -> Replay:
