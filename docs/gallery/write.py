@@ -20,6 +20,7 @@ TRAINED = {
     "acrobot": "games/ga_acrobot.toml",
     "pendulum": "games/ga_pendulum.toml",
     "swingup": "games/ga_swingup.toml",
+    "tmaze": "games/ga_tmaze.toml",
     **{name: f"games/{PPO.format(name)}" for name in ("breakout", "asterix", "freeway", "space_invaders")},
 }
 
