@@ -155,7 +155,7 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
     from evo.cli.terminal.display import in_foreground
 
     title, environment, recording = replay.title, replay.environment, replay.recording
-    shown, filmed = recording.positions(environment) if is_drawn else [], ""
+    shown, filmed = recording.positions(environment, pictures=is_drawn), ""
     if film is not None:
         from evo.files.durable import resources
         from evo.games.pictures import FASTEST, enlarged, save_film
