@@ -66,6 +66,7 @@ def comparable(summary: dict[str, Any]) -> list[Any]:
     return [summary[name] for name in ("status", "state_hash", "frames", "champion")]
 
 
+@pytest.mark.long
 def test_a_worker_on_a_gpu_gives_the_hash_of_the_cpu(tmp_path: Path) -> None:
     expected = run(tmp_path, "tiny.toml", "--backend", "serial")
     found = run(tmp_path, "tiny.toml", "--set", "workers.kind=gpu", **SIMULATED)

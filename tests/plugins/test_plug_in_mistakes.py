@@ -215,7 +215,7 @@ def typed(where: Path, *words: object, code: int = 0) -> subprocess.CompletedPro
     return done
 
 
-@pytest.mark.parametrize("in_package", [False, True])
+@pytest.mark.parametrize("in_package", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: Path, in_package: bool) -> None:
     name = f"changing{next(NUMBERS)}"
     folder = tmp_path / f"of_{name}" if in_package else tmp_path
@@ -303,7 +303,7 @@ def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_
     assert err.endswith("bye\n")
 
 
-@pytest.mark.parametrize("where", ["import", "reset"])
+@pytest.mark.parametrize("where", [pytest.param("import", marks=pytest.mark.long), "reset"])
 def test_a_plug_in_for_which_the_main_process_waits_is_named(tmp_path: Path, where: str) -> None:
     name = f"waiting{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(WAITING.format(where=where, id=name.title()))
