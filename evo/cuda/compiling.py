@@ -1,6 +1,6 @@
 """Compile plain Python for a GPU without one: to PTX by Numba and libNVVM, the intermediate code of drivers.
 
-Bits: libNVVM fuses a * b + c unless it is told not to, so `EXACT` says all four options. Then every float operation
+Bits: libNVVM fuses a * b + c by default, so `EXACT` has all four options. Then every float operation
 of PTX is one IEEE 754 operation, rounded to nearest, with subnormal numbers: mul.rn, add.rn, div.rn, sqrt.rn.
 `forbidden_in` proves it for a program.
 """

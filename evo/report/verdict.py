@@ -65,9 +65,9 @@ def trained(run: Run) -> str:
     """Say what was trained, and for how long."""
     experiment, done = run.config, run.store.next_generation
     method = method_named(experiment.algorithm)
-    called = experiment.network().called
-    network = NETWORKS.get(called, f"a {called}")
-    size = f"{network} of {experiment.network().size:,} weights"
+    network = experiment.network()
+    called = NETWORKS.get(network.called, f"a {network.called}") + (" with memory" if network.memory else "")
+    size = f"{called} of {network.size:,} weights"
     what = f"{method} trained {size} on {experiment.environment.title()}"
     if not done:
         return f"{what}; no generation is committed yet."

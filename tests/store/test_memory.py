@@ -66,6 +66,7 @@ def test_a_champion_with_memory_goes_on_from_its_state_until_it_is_reset(tmp_pat
     assert "its test score on 20 episodes, measured again" in out
     called(tmp_path, "replay", "run", "--step", program="evo")
     called(tmp_path, "report", "run", program="evo")
+    assert "with memory of" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_batch_has_a_state_for_each_and_some_are_reset(tmp_path: Path) -> None:
