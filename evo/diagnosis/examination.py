@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evo.diagnosis.learning import evolution, gradients
+from evo.diagnosis.memory import memory
 from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
 from evo.environment import RANDOM
 from evo.errors import EvoError, counted
@@ -79,7 +80,8 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
         learning = [] if found([flat]) else [*evolution(signs), *gradients(signs)]
         if found([far]):
             learning = [one for one in learning if not one.finding or one.finding.name != "value_error"]
-        checks = [flat, far, *learning, chance(signs, players), optimism(signs)]
+        remembering = [] if found([flat]) else memory(signs)
+        checks = [flat, far, *learning, *remembering, chance(signs, players), optimism(signs)]
         notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
         checks.append(lanes(signs))

@@ -22,8 +22,14 @@ from evo.networks.network import EPSILON, Network, Options
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # in an archive
 LARGEST_CONFIG = 1 << 20  # bytes
-KNOWN = "Conv2D, Dense, MaxPooling2D, AveragePooling2D, LayerNormalization, Flatten, Activation, ReLU, Dropout"
+KNOWN = (
+    "Conv2D, Dense, GRU, LSTM, MaxPooling2D, AveragePooling2D, LayerNormalization, Flatten, Activation, ReLU, Dropout"
+)
+RECURRENT = ("GRU", "LSTM")
 POOLS = {"MaxPooling2D": "max_pool", "AveragePooling2D": "average_pool"}
+IN_STEPS: dict[str, tuple[Any, ...]] = {
+    "activation": ("tanh",), "recurrent_activation": ("sigmoid",), "go_backwards": (False,), "return_state": (False,),
+}  # fmt: skip
 DOES_NOTHING = {"Dropout", "SpatialDropout2D", "GaussianNoise", "GaussianDropout"}  # where it does not train
 ALIKE: dict[str, dict[str, tuple[Any, ...]]] = {  # options of layers with the values that our kernels have
     "Conv2D": {"data_format": ("channels_last",), "dilation_rate": ([1, 1], 1), "groups": (1,)},
@@ -31,6 +37,8 @@ ALIKE: dict[str, dict[str, tuple[Any, ...]]] = {  # options of layers with the v
     "AveragePooling2D": {"data_format": ("channels_last",)},
     "Flatten": {"data_format": ("channels_last",)},
     "LayerNormalization": {"epsilon": (EPSILON,), "rms_scaling": (False,)},
+    "GRU": {**IN_STEPS, "reset_after": (True,)},
+    "LSTM": IN_STEPS,
     "ReLU": {"max_value": (None,), "negative_slope": (0.0,), "threshold": (0.0,)},
 }
 
@@ -96,11 +104,15 @@ def _layers_of(model: Mapping[str, Any]) -> KerasLayers:
         if tensor["config"]["keras_history"][0] != before["config"]["name"]:
             raise ConfigurationError(f"the layer {_own(layer)} does not follow {_own(before)}: only chains are known")
         before = layer
-    shape = first["config"]["batch_shape"][1:]
+    shape, in_time = first["config"]["batch_shape"][1:], any(layer["class_name"] in RECURRENT for layer in layers)
+    if in_time:
+        if len(shape) != 2:
+            raise ConfigurationError(f"its input has the shape {shape!s:.60}; with memory it must be steps of numbers")
+        shape = shape[1:]  # of a step
     if not shape or not all(type(side) is int and 0 < side < 1 << 16 for side in shape):
         raise ConfigurationError(f"its input has the shape {shape!s:.60}; all of its sides must be known")
     found, counts = KerasLayers(tuple(shape)), dict[str, int]()
-    place = _Place(len(shape) == 3, len(shape) == 1)
+    place = _Place(len(shape) == 3, len(shape) == 1, in_time)
     for layer in layers:
         stem = snake_case(layer["class_name"])
         counts[stem] = counts.get(stem, -1) + 1
@@ -117,6 +129,7 @@ class _Place:
 
     image: bool  # it has rows and columns
     flat: bool
+    in_time: bool  # it has an output for every step
     rows_flattened: bool = False  # without a Dense since
     outputs: int = 0  # of a Dense that would be the last layer
     softmax: bool = False  # behind it
@@ -133,7 +146,8 @@ def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str)
     policy = config.get("dtype", "float32")
     if (policy["config"]["name"] if isinstance(policy, dict) else policy) != "float32":
         raise ConfigurationError(f"the layer {name} does not compute in float32")
-    activation = {"ReLU": "relu"}.get(kind, config.get("activation", "linear"))
+    own = {"ReLU": "relu", "GRU": "linear", "LSTM": "linear"}
+    activation = own.get(kind, config.get("activation", "linear"))
     if kind in DOES_NOTHING or (kind, activation) == ("Activation", "linear"):
         return
     if place.softmax:
@@ -147,6 +161,9 @@ def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str)
         if activation not in ("linear", "softmax"):
             found.hidden.append(f"dense {place.outputs}")
             place.outputs = 0
+    elif kind in RECURRENT and place.in_time:
+        found.hidden.append(f"{kind.lower()} {config['units']}")
+        place.in_time, place.rows_flattened = config["return_sequences"], False
     elif kind == "Conv2D" and place.image:
         found.hidden.append(f"conv {config['filters']} {_side(config, 'kernel_size', name)} "
                             f"{_side(config, 'strides', name)} {config['padding']}")  # fmt: skip
@@ -154,10 +171,10 @@ def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str)
         size, step = _side(config, "pool_size", name), _side(config, "strides", name)
         found.hidden.append(f"{POOLS[kind]} {size} {step} {config['padding']}")
     elif kind == "LayerNormalization" and (place.image or place.flat) and not place.rows_flattened:
-        if config["axis"] not in (-1, [-1], [3 if place.image else 1]):
+        if config["axis"] not in (-1, [-1], [3 if place.image else 2 if place.in_time else 1]):
             raise ConfigurationError(f"the layer {name} normalises the axes {config['axis']!s:.40}, not the last one")
         found.hidden.append("norm")
-    elif kind == "Flatten":
+    elif kind == "Flatten" and not place.in_time:
         place.rows_flattened |= place.image and prod(found.shape[:2]) > 1
         place.image, place.flat = False, True
     elif kind not in ("Activation", "ReLU"):
@@ -168,7 +185,10 @@ def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str)
         found.hidden.append(activation)
     elif activation != "linear" and not (activation == "softmax" and place.outputs):
         raise ConfigurationError(f"the layer {name} has the activation {activation!s:.40}; known are relu and tanh")
-    if kind in ("Dense", "Conv2D"):
+    if kind in RECURRENT:
+        cell = f"{path}/cell/vars"
+        found.arrays += [(f"{cell}/0", 0.0), (f"{cell}/1", 0.0), (f"{cell}/2" if config["use_bias"] else "", 0.0)]
+    elif kind in ("Dense", "Conv2D"):
         found.arrays += [(f"{path}/vars/0", 0.0), (f"{path}/vars/1" if config["use_bias"] else "", 0.0)]
     elif kind == "LayerNormalization":
         gamma, beta = config["scale"], config["center"]

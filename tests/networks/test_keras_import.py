@@ -78,6 +78,39 @@ def test_an_imported_network_has_the_outputs_of_keras(
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("steps", "make"),
+    [
+        (None, lambda: [layers.GRU(5), layers.Dense(3)]),
+        (None, lambda: [layers.Dense(4, "tanh"), layers.LSTM(6, return_sequences=True), layers.LayerNormalization(),
+                        layers.GRU(4, use_bias=False, unroll=False), layers.Dense(5, "relu"), layers.Dense(3)]),
+        (7, lambda: [layers.LSTM(4, dropout=0.2, return_sequences=True), layers.Dense(3)]),
+        (1, lambda: [layers.GRU(5, stateful=True), layers.Dense(3)]),
+    ],
+)  # fmt: skip
+def test_an_imported_network_with_memory_has_the_outputs_of_keras_at_every_step(
+    tmp_path: Path, steps: int | None, make: Any
+) -> None:
+    if steps == 1:
+        model = keras.Sequential([keras.Input((1, 4), batch_size=2), *make()])
+        draw = np.random.default_rng(1)
+        model.set_weights([draw.normal(size=one.shape) for one in model.get_weights()])
+    else:
+        model = chain((steps, 4), *make())  # type: ignore[arg-type]
+    network, weights = imported(tmp_path, model)
+    assert network.shape == (4,)
+    seen = np.random.default_rng(2).normal(size=(2, 7, 4)).astype(np.float32)
+    state = np.zeros((2, network.memory), np.float32)
+    found = [lanes.scores(network, weights, seen[:, step], memory=state) for step in range(7)]  # 7 x [2, 3]
+    if steps == 1:
+        wanted = [np.asarray(model(seen[:, step : step + 1])) for step in range(7)]
+    elif steps == 7:
+        wanted = list(np.asarray(model(seen)).swapaxes(0, 1))
+    else:
+        wanted = [np.asarray(model(seen[:, : step + 1])) for step in range(7)]
+    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
 def test_what_is_exported_is_imported_with_the_same_bits(tmp_path: Path) -> None:
     network = Network.build(Options(layers=["conv 4 3 2 same", "norm", "relu", "max_pool 2", "dense 6", "tanh"]),
                             (8, 8, 2), 3)  # fmt: skip
@@ -149,7 +182,21 @@ class Own(keras.layers.Layer):  # type: ignore[misc, name-defined]
     [
         ((3,), lambda: [layers.Lambda(lambda x: 2 * x, name="twice"), layers.Dense(1)], "twice is a Lambda; known are"),
         ((3,), lambda: [Own(name="mine"), layers.Dense(1)], "mine is a Own of its own code"),
-        ((4, 3), lambda: [layers.GRU(2, name="memory"), layers.Dense(1)], "memory is a GRU; known are"),
+        ((4, 3), lambda: [layers.SimpleRNN(2, name="old"), layers.Dense(1)], "old is a SimpleRNN; known are"),
+        ((4, 3), lambda: [layers.GRU(2, reset_after=False, name="old"), layers.Dense(1)], "old has reset_after"),
+        ((4, 3), lambda: [layers.LSTM(2, activation="relu", name="old"), layers.Dense(1)], "old has activation"),
+        ((4, 3), lambda: [layers.GRU(2, go_backwards=True, name="old"), layers.Dense(1)], "old has go_backwards"),
+        (
+            (4, 3),
+            lambda: [layers.LSTM(2, return_sequences=True), layers.Flatten(name="all"), layers.Dense(1)],
+            "all is a Flatten at",
+        ),
+        (
+            (4, 3),
+            lambda: [layers.GRU(2, return_sequences=True), layers.LayerNormalization(1, name="time"), layers.Dense(1)],
+            "time normalises the axes",
+        ),
+        ((4, 3, 2), lambda: [layers.Flatten(), layers.Reshape((4, 6)), layers.GRU(2), layers.Dense(1)], "of numbers"),
         ((3,), lambda: [layers.Dense(2, "elu", name="soft"), layers.Dense(1)], "soft has the activation elu"),
         ((3,), lambda: [layers.Dense(2, "softmax"), layers.Dense(1, name="behind")], "behind follows a softmax"),
         ((4, 3), lambda: [layers.Dense(2, name="each")], "each is a Dense at a place where"),
