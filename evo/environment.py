@@ -87,12 +87,12 @@ class Environment(Protocol):
         return None
 
     @property
-    def players(self) -> Mapping[str, Callable[[int], float]]:
+    def baselines(self) -> Mapping[str, Callable[[int], float]]:
         """Players that need no learning: functions from the seed of an episode to its score."""
         return {}
 
     @property
-    def player_seconds(self) -> Mapping[str, float]:
+    def baseline_seconds(self) -> Mapping[str, float]:
         """About how many seconds of processor time an episode of each of these players takes, where that is known."""
         return {}
 

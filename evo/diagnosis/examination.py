@@ -167,7 +167,7 @@ def _random(signs: Signs) -> Baseline | None:
     """Return what the random player scores on the champion's test episodes; None where it cannot play."""
     score = signs.run.score
     try:
-        if score is None or RANDOM not in signs.run.environment.players:
+        if score is None or RANDOM not in signs.run.environment.baselines:
             return None
         return baseline(signs.run.environment, RANDOM, score.episodes, score.block, BASELINE_SECONDS)
     except EvoError:

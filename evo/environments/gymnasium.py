@@ -243,7 +243,7 @@ class GymnasiumEnvironment(environment.Environment):
         return self._spaces.notices
 
     @property
-    def players(self) -> Mapping[str, Callable[[int], float]]:
+    def baselines(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player, whose score is NaN where an episode has no end."""
         return {environment.RANDOM: self._random_return}
 

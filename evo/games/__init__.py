@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from evo.compiled.exact import cos, exp, sin, tanh
     from evo.games.declaration import GameOptions
     from evo.games.game import Game
-    from evo.games.primitives import below, draw_number, flat, get, get_signed, normal, put, steps_played, uniform
+    from evo.games.primitives import below, draw_number, flat, get, get_signed, normal, one_of, put, steps_played
+    from evo.games.primitives import uniform as uniform
     from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 __all__ = [
     "GOES_ON", "TERMINATED", "TRUNCATED", "Game", "GameOptions", "below", "cos", "draw_number", "exp", "flat", "get",
-    "get_signed", "normal", "put", "register", "sin", "steps_played", "tanh", "uniform",
+    "get_signed", "normal", "one_of", "put", "register", "sin", "steps_played", "tanh", "uniform",
 ]  # fmt: skip
 
 PLACES = "evo.compiled.exact", "evo.games.primitives", "evo.records", "evo.games.declaration", "evo.games.game"

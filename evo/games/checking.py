@@ -24,8 +24,8 @@ BEGINNINGS = 64  # episodes that are begun twice
 DRAWN_STEPS = 5  # whose pictures are drawn, and that of the last one
 NOISE = 1e-9  # of arithmetic; a smaller reward was meant to be 0
 FROM_GAME = {  # names of `evo.games`
-    "below", "cos", "draw_number", "exp", "flat", "get", "get_signed", "normal", "put", "sin", "steps_played", "tanh",
-    "uniform", "GOES_ON", "TERMINATED", "TRUNCATED",
+    "below", "cos", "draw_number", "exp", "flat", "get", "get_signed", "normal", "one_of", "put", "sin", "steps_played",
+    "tanh", "uniform", "GOES_ON", "TERMINATED", "TRUNCATED",
 }  # fmt: skip
 RANDOM = "below, uniform and normal"
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
@@ -39,6 +39,12 @@ TAKEN = {  # what each function of a game is given, in this order
     "observe_lanes": ("state", "options", "index", "out"),
     **dict.fromkeys(("save", "load"), ("state", "options", "b", "row")),
 }
+TAKEN_BY_SEVERAL = TAKEN | {  # of a game of several players; where they take turns, `step` is given one action
+    "step": ("state", "options", "b", "actions", "rewards", "random"),
+    "turn": ("state", "options", "b"),
+    **dict.fromkeys(("observe", "mask", "metrics"), ("state", "options", "b", "player", "out")),
+}
+CHOOSES = ("state", "options", "b", "player", "random")  # a baseline of a game of several players
 EXPECTED = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)  # of a mistake in a game
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
@@ -50,13 +56,14 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
     array, a change of another environment, or randomness that the seed does not fix. A call of seconds is reported.
     """
     game = make(3)
-    functions = {name: function for name in TAKEN if (function := getattr(game.definition, name)) is not None}
+    written = game.definition.written
+    functions = {name: function for name in TAKEN_BY_SEVERAL if (function := getattr(written, name)) is not None}
     with endless_named(game.definition.module, functions):
         _check(game, make)
 
 
 def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
-    module, definition = game.definition.module, game.definition
+    module, definition = game.definition.module, game.definition.written
     _check_declaration(game)
     if found := undefined_in(definition.functions.values()):  # also on branches that no episode here reaches
         function, where, name = found
@@ -106,10 +113,13 @@ def _differ(module: str, seed: int, where: str) -> ConfigurationError:
 
 
 def _check_declaration(game: PlainGame) -> None:
-    module, definition = game.definition.module, game.definition
+    module, definition = game.definition.module, game.definition.written
     if not isinstance(game.state, tuple) or not hasattr(game.state, "_fields"):
         raise _broken(module, "arrays", f"returned a {type(game.state).__name__}, and a state is a NamedTuple")
-    for name, wanted in TAKEN.items():
+    taken = TAKEN if definition.players == 1 else TAKEN_BY_SEVERAL
+    if definition.turn is not None:
+        taken = taken | {"step": tuple("action" if name == "actions" else name for name in taken["step"])}
+    for name, wanted in taken.items():
         function = getattr(definition, name)
         if function is not None and not _takes(function, wanted):
             takes = ", ".join(signature(function).parameters)
@@ -131,9 +141,12 @@ def _check_declaration(game: PlainGame) -> None:
     if bounds is not None and (not pair or len(bounds) != 2 or bounds[0] >= bounds[1]):
         what = f"is {bounds!r:.60}, and must be the lowest and then the highest score, as in (0.0, 1.0)"
         raise _broken(module, "score_bounds", what)
-    players = {} if definition.players is None else definition.players(game.options)
-    if not isinstance(players, Mapping) or not all(map(callable, players.values())):
-        raise _broken(module, "players", f"returned {players!r:.60}, and must return functions by name")
+    baselines = {} if definition.baselines is None else definition.baselines(game.options)
+    if not isinstance(baselines, Mapping) or not all(map(callable, baselines.values())):
+        raise _broken(module, "baselines", f"returned {baselines!r:.60}, and must return functions by name")
+    for name, function in baselines.items() if definition.players > 1 else ():
+        if not _takes(function, CHOOSES):
+            raise _broken(module, f"the baseline {name}", f"must take ({', '.join(CHOOSES)})")
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
 
@@ -158,6 +171,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
     with failures_named(game, "begin"):
         game.begin(WATCHED, seed)
     _hold_others(game, before, "begin")
+    _check_seats(game)
     shown: list[tuple[object, ...]] = [(_observed(game),)]
     total = 0
     _check_picture(game)
@@ -171,6 +185,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         reward, ended = returned
         if not isinstance(reward, int | float) or not abs(reward) * 1000 <= LARGEST_REWARD:
             raise _broken(module, "step", f"gave the reward {reward!r:.60}, and it must be a number within two million")
+        _check_seats(game)
         if ended not in (GOES_ON, TERMINATED, TRUNCATED):
             raise _broken(module, "step", f"returned {ended!r:.60} as its end: False, True, or TRUNCATED are known")
         game.clock.steps[WATCHED] += 1
@@ -183,6 +198,18 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
             _check_score(game, total / 1000)
             break
     return shown
+
+
+def _check_seats(game: PlainGame) -> None:
+    """Check what a step of a game of several players has left: rewards of all, and the player that moves next."""
+    if (players := game.definition.players) == 1:
+        return
+    for player, reward in enumerate(game.state.seats_rewards[WATCHED].tolist()):
+        if not abs(reward) * 1000 <= LARGEST_REWARD:
+            what = f"gave player {player} the reward {reward:.60}, and it must be a number within two million"
+            raise _broken(game.definition.module, "step", what)
+    if not 0 <= (turn := game.state.seats_turn[WATCHED]) < players:
+        raise _broken(game.definition.module, "turn", f"returned {turn}, and players are 0 to {players - 1}")
 
 
 def _observed(game: PlainGame) -> bytes:
@@ -266,7 +293,9 @@ def failures_named(game: PlainGame, function: str) -> Iterator[None]:
 
 def _failed(game: PlainGame, function: str, error: Exception) -> ConfigurationError:
     frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).parent != HERE]
-    code = getattr(game.definition, function).__code__
+    code, turn = getattr(game.definition.written, function).__code__, game.definition.written.turn
+    if turn is not None and turn.__name__ in [frame.name for frame in frames]:  # which begin and step go on to
+        function = "turn"
     mine = [frame for frame in frames if frame.filename == code.co_filename] or frames  # not a package that it calls
     file, line = (mine[-1].filename, mine[-1].lineno) if mine else (code.co_filename, code.co_firstlineno)
     where = f"{Path(file).name}:{line}"

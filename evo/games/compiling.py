@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -56,14 +56,20 @@ class Compiler:
         """Return a function and all that it calls, compiled by Numba when it is first called."""
         self.draws_in_order |= function is primitives.below
         if function not in self._done:
-            copy = FunctionType(function.__code__, dict(function.__globals__), function.__name__, function.__defaults__)
+            cells = tuple(CellType(self._value(cell.cell_contents)) for cell in function.__closure__ or ())
+            copy = FunctionType(
+                function.__code__, dict(function.__globals__), function.__name__, function.__defaults__, cells
+            )
             copy.__module__, copy.__kwdefaults__ = function.__module__, function.__kwdefaults__
             self._done[function] = njit(**LEAN)(copy)
             for name in names_in(function.__code__):
-                value = function.__globals__.get(name)
-                if isinstance(value, FunctionType):
-                    copy.__globals__[name] = self.compiled(value)
+                if name in function.__globals__:
+                    copy.__globals__[name] = self._value(function.__globals__[name])
         return self._done[function]
+
+    def _value(self, value: Any) -> Any:
+        """Return what a name means in compiled code."""
+        return self.compiled(value) if isinstance(value, FunctionType) else value
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return all functions that were compiled."""

@@ -17,8 +17,9 @@ from evo.errors import ConfigurationError
 from evo.options import OF_TRAINER, EnvironmentOptions, Section
 
 COMPILED = (  # functions of a game
-    "begin", "step", "observe", "observe_lanes", "cell", "draw", "mask", "metrics", "save", "load",
+    "begin", "step", "turn", "observe", "observe_lanes", "cell", "draw", "mask", "metrics", "save", "load",
 )  # fmt: skip
+MOST_PLAYERS = 8
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -76,6 +77,10 @@ class Declaration:
     mask(state, options, b, out) writes 1 for actions that are allowed, metrics(state, options, b, out) a whole number
     for each of `episode_metrics`. render(state, options, b) is never compiled, and returns a picture, uint8 [H, W, 3].
     What is annotated as a Callable of options as well may be a function of them.
+
+    Of a game of several `players`, observe, mask and metrics are given the player before `out`, and step(state,
+    options, b, actions, rewards, random) writes the reward of each player, and returns whether the episode has ended.
+    Where turn(state, options, b) says who moves next, it is given one action, else one of each player.
     """
 
     options: type[GameOptions]
@@ -85,6 +90,8 @@ class Declaration:
     begin: Callable[..., Any]
     step: Callable[..., Any]
     observe: Callable[..., Any]
+    players: int = 1
+    turn: Callable[..., Any] | None = None  # (state, options, b), returns the player that moves next
     mask: Callable[..., Any] | None = None
     metrics: Callable[..., Any] | None = None
     episode_metrics: tuple[str, ...] = ()
@@ -103,8 +110,10 @@ class Declaration:
     live_metrics: tuple[str, ...] = ()  # those of `episode_metrics` that Gymnasium's info has at every step
 
     # What is known of the game.
-    players: Callable[[Any], Mapping[str, Callable[[int], float]]] | None = None  # need no learning: seed to score
-    player_seconds: Callable[[Any], Mapping[str, float]] | None = None  # about what they take for an episode
+    # Players that need no learning, by name: functions from the seed of an episode to its score; of a game of several
+    # players compiled ones, (state, options, b, player, random), which return an action.
+    baselines: Callable[[Any], Mapping[str, Callable[..., Any]]] | None = None
+    baseline_seconds: Callable[[Any], Mapping[str, float]] | None = None  # about what they take for an episode
     symmetry: Any = ""  # transforms that keep the value of an observation: "", "mirror" or "dihedral"
     codes: Any = 0  # how many codes 0, 1, 2, ... the values of an observation are; 0: they are none
 
@@ -118,6 +127,13 @@ class Declaration:
     save: Callable[..., Any] | None = None  # (state, options, b, row), writes every byte of the row
     load: Callable[..., Any] | None = None  # (state, options, b, row), returns whether the row can be a snapshot
     snapshot_size: Any = 0  # bytes of the row that `save` writes
+
+    author: Declaration | None = None  # a game of several players, for which this one stands; never declared
+
+    @property
+    def written(self) -> Declaration:
+        """Return the game as its author has written it."""
+        return self.author or self
 
     @property
     def module(self) -> str:

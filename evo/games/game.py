@@ -15,6 +15,7 @@ from evo.errors import ConfigurationError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.plain import PlainGame, random_action
+from evo.games.seats import played_in_turn
 from evo.mistakes import mistakes_text
 from evo.options import OF_TRAINER
 from evo.plugins import mistakes
@@ -32,10 +33,12 @@ class Game(Declaration):
     options_base: ClassVar[tuple[type, str]] = GameOptions, "evo.games.GameOptions"
 
     def __call__(self, options: GameOptions) -> GameEnvironment:
-        """Return the environment that `options` describe."""
-        return GameEnvironment(self, options)
+        """Return the environment that `options` describe; one that is played in turn, where players are several."""
+        return GameEnvironment(self if self.players == 1 else played_in_turn(self), options)
 
     def __reduce__(self) -> Any:
+        if self.author is not None:
+            return played_in_turn, (self.author,)
         for module in (self.module, self.options.__module__):  # what is called `make` there, not lambdas
             if getattr(sys.modules[module], "make", None) is self:
                 return game_in, (module,)
@@ -80,17 +83,17 @@ class GameEnvironment(Environment):
         return "" if ours else sources_of(self.definition.functions.values(), self.definition.render)
 
     @property
-    def players(self) -> Mapping[str, Callable[[int], float]]:
+    def baselines(self) -> Mapping[str, Callable[[int], float]]:
         """Return the game's own players, or the random one."""
-        if self.definition.players is not None:
-            return self.definition.players(self.options)
+        if self.definition.baselines is not None:
+            return self.definition.baselines(self.options)
         return {RANDOM: partial(play_at_random, self)}
 
     @property
-    def player_seconds(self) -> Mapping[str, float]:
+    def baseline_seconds(self) -> Mapping[str, float]:
         """Return what the players take; the random one, where every episode lasts until it is truncated."""
-        if self.definition.player_seconds is not None:
-            return self.definition.player_seconds(self.options)
+        if self.definition.baseline_seconds is not None:
+            return self.definition.baseline_seconds(self.options)
         return {RANDOM: STEP_SECONDS * self.options.max_steps}
 
     @cached_property

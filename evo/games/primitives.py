@@ -54,6 +54,19 @@ def normal(random: Random, mean: float, deviation: float) -> float:
     return mean + deviation * (total - 6.0)
 
 
+def one_of(random: Random, choices: int) -> int:
+    """Return one of the bits that are set in a number above 0, each as probable, as in 0 or 2 of 0b101."""
+    count = 0
+    for bit in range(63):
+        count += choices >> bit & 1
+    left = below(random, count)
+    bit = 0
+    while left > 0 or choices >> bit & 1 == 0:
+        left -= choices >> bit & 1
+        bit += 1
+    return bit
+
+
 def draw_number(random: Random, number: Any, n: Any) -> int:
     """Return draw `number` of the episode, from 0 to n - 1: the same one whenever it is drawn, of a second stream."""
     return streams.draw(int(random.clock.seed[random.b]), int(number), int(n), NUMBERED)

@@ -161,7 +161,7 @@ def baselines(
 
     A player that would take too long is left out.
     """
-    found = {name: baseline(environment, name, episodes, block, seconds) for name in environment.players}
+    found = {name: baseline(environment, name, episodes, block, seconds) for name in environment.baselines}
     OPEN.close()
     return {name: score for name, score in found.items() if score is not None}
 
@@ -169,11 +169,11 @@ def baselines(
 def baseline(environment: Environment, name: str, episodes: int, block: int, seconds: float) -> Baseline | None:
     """Return the test score of a player that needs no learning; None where episodes would take too long, or for ever.
 
-    It plays the first test episodes of a block: as many as take `seconds` by `player_seconds`, which is the same
+    It plays the first test episodes of a block: as many as take `seconds` by `baseline_seconds`, which is the same
     number on every machine, and at least two, for an interval. Of a player that takes much longer than it should, fewer
     episodes count.
     """
-    play, each = environment.players[name], environment.player_seconds.get(name, USUAL_SECONDS)
+    play, each = environment.baselines[name], environment.baseline_seconds.get(name, USUAL_SECONDS)
     if 2 * each > DEADLINE_FACTOR * seconds:
         return None
     count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
@@ -182,7 +182,7 @@ def baseline(environment: Environment, name: str, episodes: int, block: int, sec
         (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
         score: Any = play(seed)
         if not isinstance(score, Real):
-            wrong = f"the player {name} returned {score!r:.40}, and must return a score"
+            wrong = f"the baseline {name} returned {score!r:.40}, and must return a score"
             raise ConfigurationError(f"environment.id: {wrong}")
         if isnan(score):
             return None

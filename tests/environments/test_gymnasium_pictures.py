@@ -96,7 +96,7 @@ def test_an_environment_that_draws_nothing_or_something_else_says_so() -> None:
 
 def test_a_random_player_is_the_baseline_where_its_episodes_end() -> None:
     environment = make(Options(id="gymnasium:Walk-v0"))
-    play, seeds = environment.players["random"], seeds_of_test_episodes(20).tolist()
+    play, seeds = environment.baselines["random"], seeds_of_test_episodes(20).tolist()
     scores = [play(seed) for seed in seeds]
     assert scores == [play(seed) for seed in seeds]
     assert len(set(scores)) > 2

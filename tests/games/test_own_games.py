@@ -190,8 +190,8 @@ CELLS = 'cells: int = Field(11, ge=3, le=101, description="length of the corrido
         ),
         (
             "    actions=2,",
-            "    actions=2, players=lambda options: None,",
-            "players returned None, and must return func",
+            "    actions=2, baselines=lambda options: None,",
+            "baselines returned None, and must return func",
         ),
         ("    actions=2,", WITH_WON.replace("1", "5"), "metrics wrote 5 as won, and must write 0 or 1"),
         ("    actions=2,", WITH_WON.replace("'won'", "'a', 'a'"), "is ('a', 'a'); it must be a tuple of names, each"),
@@ -205,8 +205,8 @@ def test_what_is_declared_wrongly_is_told_in_a_line(written: Written, old: str, 
 
 
 def test_what_a_player_returns_must_be_a_score(written: Written) -> None:
-    environment = written(("    actions=2,", "    actions=2, players=lambda options: {'mine': str},"))
-    with pytest.raises(ConfigurationError, match=r"the player mine returned '[0-9]+', and must return a score"):
+    environment = written(("    actions=2,", "    actions=2, baselines=lambda options: {'mine': str},"))
+    with pytest.raises(ConfigurationError, match=r"the baseline mine returned '[0-9]+', and must return a score"):
         testing.baselines(environment, 2)
 
 

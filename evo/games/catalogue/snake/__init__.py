@@ -128,12 +128,12 @@ def symmetry(options: Options) -> str:
     return "mirror" if options.observation in ("ego", "window", "local") else "dihedral"
 
 
-def players_of(options: Options) -> Mapping[str, Callable[[int], float]]:
+def baselines_of(options: Options) -> Mapping[str, Callable[[int], float]]:
     """Return the random, greedy, shortest-path and Hamiltonian players."""
     return {name: partial(players.score_of, name, options) for name in players.PLAYERS}
 
 
-def player_seconds(options: Options) -> Mapping[str, float]:
+def baseline_seconds(options: Options) -> Mapping[str, float]:
     """Return what the players take, as measured on boards of 36 and of 100 cells."""
     cells = options.size**2 / 100
     return {
@@ -169,8 +169,8 @@ make = Game(
     observation_names=lambda options: observations.FEATURE_NAMES if options.observation == "features" else (),
     codes=lambda options: 4 if options.observation == "frame" else 0,  # nothing, the head, the fruit and the body
     symmetry=symmetry,
-    players=players_of,
-    player_seconds=player_seconds,
+    baselines=baselines_of,
+    baseline_seconds=baseline_seconds,
     low=lambda options: observations.LOWEST[observations.OBSERVATIONS.index(options.observation)],
     high=lambda options: observations.HIGHEST[observations.OBSERVATIONS.index(options.observation)],
 )

@@ -1,0 +1,129 @@
+"""Tic-tac-toe: two players put stones on a board of three by three; a row of three wins."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evo.games import Game, GameOptions, one_of
+
+CELL = 12  # pixels of a picture
+COLOURS = (88, 166, 255), (227, 179, 65)
+
+
+class State(NamedTuple):
+    """The stones of both players, a bit for each cell."""
+
+    stones: Any  # [2]
+    moves: Any
+
+
+class Options(GameOptions):
+    """The [environment] section of tic-tac-toe."""
+
+
+def begin(state, options, b, random):
+    """Begin with an empty board, which is all zeros."""
+
+
+def turn(state, options, b):
+    """Return the player that moves next."""
+    return state.moves[b] & 1
+
+
+def has_row(stones):
+    """Return whether stones have three in a row."""
+    for row in range(3):
+        if stones >> 3 * row & 7 == 7 or stones >> row & 73 == 73:
+            return True
+    return stones & 273 == 273 or stones & 84 == 84
+
+
+def step(state, options, b, action, rewards, random):
+    """Put a stone on a cell; who has three in a row wins 1, and a stone on another one loses 1."""
+    player = state.moves[b] & 1
+    stones = state.stones[b]
+    state.moves[b] += 1
+    lost = (stones[0] | stones[1]) >> action & 1 == 1
+    if not lost:
+        stones[player] |= 1 << action
+        if not has_row(stones[player]):
+            return state.moves[b] == 9
+    rewards[player] = -1.0 if lost else 1.0
+    rewards[1 - player] = -rewards[player]
+    return True
+
+
+def observe(state, options, b, player, out):
+    """Show the player's own stones, and those of the other one."""
+    for cell in range(9):
+        for channel in range(2):
+            if state.stones[b, player ^ channel] >> cell & 1:
+                out[cell // 3, cell % 3, channel] = 1.0
+
+
+def mask(state, options, b, player, out):
+    """Allow every empty cell."""
+    for cell in range(9):
+        out[cell] = 1 - ((state.stones[b, 0] | state.stones[b, 1]) >> cell & 1)
+
+
+def value(mine, theirs, low, high):
+    """Return what a position is worth to who moves, 1, 0 or -1: a negamax search between two bounds."""
+    if has_row(theirs):
+        return -1
+    if mine | theirs == 511:
+        return 0
+    for cell in range(9):
+        if not (mine | theirs) >> cell & 1:
+            low = max(low, -value(theirs, mine | 1 << cell, -high, -low))
+            if low >= high:
+                break
+    return low
+
+
+def perfect(state, options, b, player, random):
+    """Return one of the best moves, each as probable."""
+    mine, theirs = state.stones[b, player], state.stones[b, 1 - player]
+    best, moves = -2, 0
+    for cell in range(9):
+        if not (mine | theirs) >> cell & 1:
+            worth = -value(theirs, mine | 1 << cell, -1, min(1, 1 - best)) if mine | theirs else 0
+            if worth > best:
+                best, moves = worth, 0
+            if worth == best:
+                moves |= 1 << cell
+    return one_of(random, moves)
+
+
+def render(state, options, b):
+    """Draw the board with its stones."""
+    picture = np.full((3, 3, 3), (36, 41, 51), np.uint8)
+    for player, colour in enumerate(COLOURS):
+        for cell in range(9):
+            if state.stones[b, player] >> cell & 1:
+                picture[cell // 3, cell % 3] = colour
+    picture = picture.repeat(CELL, axis=0).repeat(CELL, axis=1)
+    picture[CELL - 1 :: CELL] = picture[:, CELL - 1 :: CELL] = (24, 28, 38)
+    return picture
+
+
+make = Game(
+    options=Options,
+    arrays=lambda options: State(stones=np.zeros(2, np.int16), moves=np.int8(0)),
+    players=2,
+    shape=(3, 3, 2),
+    actions=9,
+    begin=begin,
+    step=step,
+    turn=turn,
+    observe=observe,
+    mask=mask,
+    render=render,
+    baselines=lambda options: {"perfect": perfect},
+    action_names=tuple(f"{row}{column}" for row in "abc" for column in "123"),
+    score_bounds=(-1.0, 1.0),
+    low=0.0,
+    high=1.0,
+)

@@ -1,0 +1,142 @@
+"""Games of several players as games of one: whoever is on turn moves, and is shown what its seat sees.
+
+Where players move simultaneously, each names its action in turn, and the last one plays the step. So everything that
+plays a game of one player plays these too: a step is a move. The reward of a step is that of one seat, `seats_mine`.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from evo.errors import ConfigurationError
+from evo.games.declaration import MOST_PLAYERS, Declaration
+
+FIELDS = ("seats_turn", "seats_mine", "seats_actions", "seats_rewards", "seats_returns")
+METRICS = ("won", "lost", "seat")  # of every game of several players, by the returns of an episode
+ALONE = ("continuous", "observe_lanes", "cell", "draw", "save", "load")  # fields that games of one player have
+Written = TypeVar("Written", bound=Declaration)
+
+
+def played_in_turn(game: Written) -> Written:
+    """Return the game of one player that stands for a game of several; `author` is the game as it was written.
+
+    ConfigurationError: the game declares what only a game of one player has.
+    """
+    if game not in _made:
+        _check(game)
+        _made[game] = replace(
+            game,
+            arrays=_arrays(game),
+            **_moves(game),
+            **_seen(game),
+            turn=None,
+            episode_metrics=(*METRICS, *game.episode_metrics),
+            baselines=None,
+            author=game,
+        )
+    made: Written = _made[game]
+    return made
+
+
+def _check(game: Declaration) -> None:
+    if not 2 <= game.players <= MOST_PLAYERS:
+        raise ConfigurationError(f"game {game.module}: players is {game.players}, and must be 1 to {MOST_PLAYERS}")
+    if alone := [name for name in ALONE if getattr(game, name)]:
+        raise ConfigurationError(f"game {game.module}: {', '.join(alone)}: only games of one player have these")
+
+
+def _arrays(game: Declaration) -> Any:
+    """Return `arrays` of a state with a seat on turn, the seat whose rewards count, actions, rewards and returns."""
+    players = game.players
+
+    def arrays(options: Any) -> Any:
+        state = game.arrays(options)
+        rewards = np.zeros(players)
+        own = np.int8(0), np.int8(0), np.zeros(players, np.int64), rewards, rewards
+        return _state_type(type(state))(*state, *own)
+
+    return arrays
+
+
+def _state_type(author: Any) -> Any:
+    if author not in _types:
+        fields = (*author._fields, *FIELDS)
+        _types[author] = namedtuple(author.__name__, fields, module=author.__module__)
+    return _types[author]
+
+
+def _moves(game: Declaration) -> dict[str, Any]:
+    """Return `begin` and `step` of a game of one player."""
+    players, author_begins, author_steps, turn = game.players, game.begin, game.step, game.turn
+
+    def begin(state, options, b, random):  # type: ignore[no-untyped-def]
+        author_begins(state, options, b, random)
+        state.seats_turn[b] = turn(state, options, b)
+
+    def play(state, options, b, action, random):  # type: ignore[no-untyped-def]
+        rewards = state.seats_rewards[b]
+        for player in range(players):
+            rewards[player] = 0.0
+        ended = author_steps(state, options, b, action, rewards, random)
+        for player in range(players):
+            state.seats_returns[b, player] += rewards[player]
+        return ended
+
+    def step(state, options, b, action, random):  # type: ignore[no-untyped-def]
+        ended = play(state, options, b, action, random)
+        if not ended:
+            state.seats_turn[b] = turn(state, options, b)
+        return state.seats_rewards[b, state.seats_mine[b]], ended
+
+    def step_together(state, options, b, action, random):  # type: ignore[no-untyped-def]
+        player = state.seats_turn[b]
+        state.seats_actions[b, player] = action
+        if player + 1 < players:
+            state.seats_turn[b] = player + 1
+            return 0.0, np.int64(0)
+        state.seats_turn[b] = 0
+        ended = play(state, options, b, state.seats_actions[b], random)
+        return state.seats_rewards[b, state.seats_mine[b]], np.int64(ended)
+
+    moves = (author_begins, step_together) if turn is None else (begin, step)
+    for function in (*moves, play):
+        function.__module__ = game.module
+    return dict(zip(("begin", "step"), moves, strict=True))
+
+
+def _seen(game: Declaration) -> dict[str, Any]:
+    """Return `observe`, `mask` and `metrics` of a game of one player."""
+    players, author_observes, author_masks, author_measures = game.players, game.observe, game.mask, game.metrics
+
+    def observe(state, options, b, out):  # type: ignore[no-untyped-def]
+        author_observes(state, options, b, state.seats_turn[b], out)
+
+    def mask(state, options, b, out):  # type: ignore[no-untyped-def]
+        author_masks(state, options, b, state.seats_turn[b], out)
+
+    def compare(state, options, b, out):  # type: ignore[no-untyped-def]
+        returns, mine = state.seats_returns[b], state.seats_mine[b]
+        out[0], out[1], out[2] = 1, 0, mine
+        for player in range(players):
+            if player != mine:
+                if returns[player] >= returns[mine]:
+                    out[0] = 0
+                if returns[player] > returns[mine]:
+                    out[1] = 1
+
+    def measure(state, options, b, out):  # type: ignore[no-untyped-def]
+        compare(state, options, b, out)
+        author_measures(state, options, b, state.seats_mine[b], out[3:])
+
+    measures = compare if author_measures is None else measure
+    for function in (observe, mask, compare, measure):
+        function.__module__ = game.module
+    return {"observe": observe, "mask": None if author_masks is None else mask, "metrics": measures}
+
+
+_made: dict[Declaration, Any] = {}
+_types: dict[Any, Any] = {}  # of states, by those of their authors
