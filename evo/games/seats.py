@@ -71,13 +71,14 @@ def _state_type(author: Any) -> Any:
 
 def _moves(game: Declaration) -> dict[str, Any]:
     """Return `begin` and `step` of a game of one player."""
-    players, author_begins, author_steps, turn = game.players, game.begin, game.step, game.turn
+    players, author_begins, author_steps = game.players, game.begin, game.step
+    turn: Any = game.turn
 
     def begin(state, options, b, random):  # type: ignore[no-untyped-def]
         author_begins(state, options, b, random)
         state.seats_turn[b] = turn(state, options, b)
 
-    def play(state, options, b, action, random):  # type: ignore[no-untyped-def]
+    def author_moves(state, options, b, action, random):  # type: ignore[no-untyped-def]
         rewards = state.seats_rewards[b]
         for player in range(players):
             rewards[player] = 0.0
@@ -85,6 +86,8 @@ def _moves(game: Declaration) -> dict[str, Any]:
         for player in range(players):
             state.seats_returns[b, player] += rewards[player]
         return ended
+
+    play: Any = author_moves
 
     def step(state, options, b, action, random):  # type: ignore[no-untyped-def]
         ended = play(state, options, b, action, random)
@@ -103,14 +106,16 @@ def _moves(game: Declaration) -> dict[str, Any]:
         return state.seats_rewards[b, state.seats_mine[b]], np.int64(ended)
 
     moves = (author_begins, step_together) if turn is None else (begin, step)
-    for function in (*moves, play):
+    for function in (*moves, author_moves):
         function.__module__ = game.module
     return dict(zip(("begin", "step"), moves, strict=True))
 
 
 def _seen(game: Declaration) -> dict[str, Any]:
     """Return `observe`, `mask` and `metrics` of a game of one player."""
-    players, author_observes, author_masks, author_measures = game.players, game.observe, game.mask, game.metrics
+    players, author_observes = game.players, game.observe
+    author_masks: Any = game.mask
+    author_measures: Any = game.metrics
 
     def observe(state, options, b, out):  # type: ignore[no-untyped-def]
         author_observes(state, options, b, state.seats_turn[b], out)
@@ -128,8 +133,10 @@ def _seen(game: Declaration) -> dict[str, Any]:
                 if returns[player] > returns[mine]:
                     out[1] = 1
 
+    comparison: Any = compare
+
     def measure(state, options, b, out):  # type: ignore[no-untyped-def]
-        compare(state, options, b, out)
+        comparison(state, options, b, out)
         author_measures(state, options, b, state.seats_mine[b], out[3:])
 
     measures = compare if author_measures is None else measure
