@@ -51,8 +51,9 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
+    from evo.environments.instances import OPEN
     from evo.networks.candidates import PublishedFiles
-    from evo.rollouts.gymnasium_episodes import seed_check
+    from evo.rollouts.gymnasium_episodes import seed_check, shares_state
     from evo.rollouts.rollout import RolloutPlayer
 
     rollouts = _rollouts(spec)
@@ -71,10 +72,17 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         elif rollout.environment.game is None:
             rollout.seeds = seed_check(rollout.environment)
             seen.add(rollout.seeds)
-    if "renewed" in seen:
-        player.notices = [
-            "an episode of this environment depends on those before it, so each is played in a fresh environment"
-        ]
+            if rollout.seeds != "ignored" and shares_state(rollout.environment):
+                seen.add("shared")
+    OPEN.one_by_one = "shared" in seen
+    player.notices = [
+        f"an episode of this environment depends on those {text}"
+        for kind, text in (
+            ("renewed", "before it, so each is played in a fresh environment"),
+            ("shared", "that go on at the same time, so they are played one after the other, which may take long"),
+        )
+        if kind in seen
+    ]
     if "ignored" in seen:
         player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
     return player

@@ -131,7 +131,7 @@ class Instance:
 
     def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
         try:
-            self.observation = np.asarray(() if observation is None else observation, np.float32)
+            self.observation = np.array(() if observation is None else observation, np.float32)  # it may change theirs
         except (TypeError, ValueError):
             must = f"it must be numbers of shape {self._shape}"
             raise self._fault(hook, f"the observation {observation!r:.40}", must) from None
@@ -195,12 +195,15 @@ class Instances:
         self._most = 0  # that can be made
         self._kept: dict[int, Kept] = {}  # by the seed of the first episode of their sequence
         self._uses = 0
+        self.one_by_one = False  # whether an episode must not be played while another one goes on
 
     def of(self, environment: Environment, most: int, renewed: bool) -> list[Instance]:
         """Return at most `most` instances, at least one; fewer where the environment cannot be made more often."""
+        if self.one_by_one:
+            self._close_kept(*self._kept)
         if self._environment is not environment:
             self._close_open()
-            self._environment, self._most = environment, environment.instances
+            self._environment, self._most = environment, 1 if self.one_by_one else environment.instances
         while len(self._open) < min(most, self._most):
             try:
                 self._open.append(Instance.of(environment, renewed))
@@ -217,10 +220,14 @@ class Instances:
     def keep(self, environment: Environment, sequences: Sequence[int], renewed: bool) -> list[Kept]:
         """Return the instances that play these sequences of episodes, and keep them open.
 
-        Fewer, of the first, where the environment cannot be made more often. Those of other sequences that have not
+        Fewer, of the first, where not as many can be open at a time. Those of other sequences that have not
         been used since these were used the time before last are closed.
         """
         found: list[Kept] = []
+        if self.one_by_one:
+            sequences = sequences[:1]
+            self._close_open()
+            self._close_kept(*(first for first in self._kept if first not in sequences))
         while len(found) < len(sequences):
             first = sequences[len(found)]
             if (known := self._kept.get(first)) is None or known.environment is not environment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,14 +176,34 @@ def seed_check(environment: Environment) -> str:
     return "ignored" if fresh != shown else "renewed" if later != shown else ""
 
 
-def _first_steps(one: Instance, environment: Environment, seed: int) -> list[tuple[object, ...]]:
-    """Return what an environment shows in its first steps; an end ends them early."""
+def shares_state(environment: Environment) -> bool:
+    """Return whether an episode depends on one that goes on at the same time, as where both draw from `numpy.random`."""
+    with closing(Instance.of(environment)) as one:
+        alone = _first_steps(one, environment, PROBED[0])
+    with closing(Instance.of(environment)) as one:
+        try:
+            other = Instance.of(environment)
+        except ConfigurationError:  # it can be made only once
+            return False
+        with closing(other):
+            between = partial(_first_steps, other, environment, PROBED[1])
+            return _first_steps(one, environment, PROBED[0], between) != alone
+
+
+def _first_steps(
+    one: Instance, environment: Environment, seed: int, between: Callable[[], Any] = tuple
+) -> list[tuple[object, ...]]:
+    """Return what an environment shows in its first steps, after each of which `between` is called.
+
+    An end ends them early.
+    """
     clock.progress.made()
     one.reset(seed)
     shown: list[tuple[object, ...]] = []
     for step in range(FIRST_PROBED if seed == PROBED[0] else PROBED_STEPS):
         clock.progress.made()
         shown.append((_observed(one), one.reward))
+        between()
         action: Any = np.full(environment.actions, 0.5, np.float32)
         if not environment.continuous:
             allowed = np.arange(environment.actions) if one.mask is None else np.flatnonzero(one.mask)

@@ -136,7 +136,7 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
 
     A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come, unless
     it waits for a processor, a disk, or a process that it has started and that computes. One that calls a plug-in has
-    `FIRST` times as long for each step, however busy it is.
+    `FIRST` times as long for each step, however busy it is, while nothing is compiled.
     """
     if not spec.deadline:  # it may wait for others
         yield
@@ -149,7 +149,7 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
             before, spent = spent, time.process_time()
             waits = spent - before <= IDLE * spec.deadline and not _may_run()
             seconds = spec.deadline * (FIRST if steps[0] else 1)
-            if time.monotonic() - steps[0] < seconds if steps[0] else not waits:
+            if clock.wall() - steps[0] < seconds if steps[0] and not clock.wall.stands_still else not waits:
                 channel.send(None)
                 continue
             did = "waited for something" if waits else "not returned"
@@ -161,7 +161,7 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
             os._exit(1)
 
     def step() -> None:
-        steps[0] = time.monotonic()
+        steps[0] = clock.wall()
 
     clock.progress.tell = step
 

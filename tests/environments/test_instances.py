@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.gymnasium_episodes import seed_check
+from evo.rollouts.gymnasium_episodes import seed_check, shares_state
 from evo.rollouts.rollout import Rollout
 
 SEEDS = episode_keys(0, Purpose.TRAINING, 0, 20)
@@ -50,6 +51,8 @@ class Odd(gymnasium.Env):
         super().reset(seed=seed)
         self.steps, self.level = 0, self.level + 1
         self.seeds.append(seed)
+        if self.kind.get("shared"):
+            random.seed(seed)
         if self.kind.get("old"):
             self.old = np.random.RandomState(seed)
         if self.kind.get("class_state"):
@@ -61,6 +64,7 @@ class Odd(gymnasium.Env):
         self.steps += 1
         self.taken.append(action)
         pay = 1.0 / self.level if self.kind.get("carries") else float(Odd.made if self.kind.get("class_state") else 1)
+        pay += random.random() * bool(self.kind.get("shared"))
         usual = self.x, pay, self.steps >= 5, False, {}
         return self.returned(usual) if self.steps == 3 else usual
 
@@ -81,6 +85,7 @@ def odd() -> Iterator[Callable[..., Any]]:
 
     yield made
     OPEN.close()
+    OPEN.one_by_one = False
     gymnasium.registry.pop("Odd-v0", None)
 
 
@@ -298,6 +303,29 @@ def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> Non
         assert (set(returns[0].tolist()) == {5.0}) == expected
         rollout.seeds = "renewed"
         OPEN.close()
+
+
+@pytest.mark.parametrize("kind", [{}, {"alone": True}])
+def test_episodes_that_disturb_each_other_are_found_and_played_one_by_one(
+    odd: Callable[..., Any], kind: dict[str, Any]
+) -> None:
+    assert not shares_state(odd(**kind))
+    assert not shares_state(odd(carries=True))
+    OPEN.close()
+    environment = odd(shared=True, **kind)
+    assert shares_state(environment) != kind.get("alone", False)
+    OPEN.one_by_one = True
+    together = played(environment).returns[0]
+    assert together.tolist() == [played(environment, seeds=SEEDS[k : k + 1]).returns[0, 0] for k in range(len(SEEDS))]
+    assert len(Odd.alive) == 1
+
+
+def test_an_observation_that_is_changed_later_is_seen_as_it_was(odd: Callable[..., Any]) -> None:
+    one = Instance.of(odd())
+    one.reset(1)
+    seen = one.observation.copy()
+    one._own.x += 1
+    np.testing.assert_array_equal(one.observation, seen)
 
 
 class Unclosable(gymnasium.Env):

@@ -120,6 +120,21 @@ def test_environments_that_can_be_made_once_or_play_once_give_the_same(
         assert_equal(one.envs, other.envs)
 
 
+def test_segments_of_episodes_that_disturb_each_other_do_not_depend_on_the_tasks(
+    odd: Callable[..., Any],  # noqa: F811
+) -> None:
+    rollout = rollout_in(odd(shared=True))
+    OPEN.one_by_one = True
+    envs, returns = begin_envs(rollout.environment, 1, 0, 3), []
+    for parts in ([slice(0, 3)], [slice(0, 1), slice(1, 3)]):
+        at = envs
+        for _ in range(3):
+            results = [play(rollout, some(at, part), 3) for part in parts]
+            at = joined(equally_wide([result.envs for result in results]))
+            returns.append(at.returns_so_far.tolist())
+    assert returns[:3] == returns[3:]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_an_episode_that_cannot_be_repeated_is_left_for_the_next_one(
     odd: Callable[..., Any],  # noqa: F811

@@ -180,6 +180,16 @@ def make_spinning(context: object) -> StandIn:
         pass
 
 
+def make_compiling(context: object) -> StandIn:
+    clock.progress.made()
+    clock.stop()  # as Numba's events do
+    ended = time.monotonic() + 3
+    while time.monotonic() < ended:
+        pass
+    clock.go_on()
+    return StandIn({})
+
+
 def make_stepping(context: object) -> StandIn:
     for _ in range(7):
         time.sleep(0.4)

@@ -97,6 +97,11 @@ def test_a_plug_in_that_does_not_return_while_workers_start_is_named_however_bus
         pool.map([Job(1)])
 
 
+def test_a_process_that_compiles_for_long_has_no_deadline_while_it_starts() -> None:
+    with Pool(spec("make_compiling", {}, deadline=0.5), [{}]) as pool:
+        assert pool.map([Job(1)]).results == want([Job(1)])
+
+
 def test_a_plug_in_whose_calls_take_no_processor_time_but_return_does_not_hang_while_workers_start() -> None:
     with Pool(spec("make_stepping", {}, deadline=0.5), [{}]) as pool:
         assert pool.map([Job(1)]).results == want([Job(1)])
