@@ -256,13 +256,15 @@ class Experiment:
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
         """Return every option as a file that loads to an equal experiment, with its provenance, if there is one.
 
-        `counting` leaves out what has no effect: sections of other algorithms, [learner] where nothing learns.
+        It has no defaults of other plug-ins: who reads it may not load them. `counting` leaves out all without effect.
         """
         names = ("run", "environment", "policy", "workers", "learner", "validation", "test")
         sections: dict[str, Section] = {**{name: getattr(self, name) for name in names}, **self.sections}
+        ours = {name for name, one in self.sections.items() if type(one).__module__.startswith("evo.")}
+        unused = {name for name, one in self.sections.items() if not one.model_fields_set} - ours
         if counting:
-            unused = {*self.sections} - {self.algorithm} | (set() if self.learns else {"learner"})
-            sections = {name: section for name, section in sections.items() if name not in unused}
+            unused = {*self.sections, *([] if self.learns else ["learner"])}
+        sections = {name: one for name, one in sections.items() if name == self.algorithm or name not in unused}
         texts = []
         for name, section in sections.items():
             dumped = section.model_dump(exclude_none=True)
@@ -281,9 +283,7 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
     from evo.player import RunSpec
 
     workers = experiment.workers
-    if (
-        experiment.learns_in_tensorflow and workers.backend == "serial"
-    ):  # one process has one number of TensorFlow's threads
+    if experiment.learns_in_tensorflow and workers.backend == "serial":  # a process has one number of its threads
         threads, threads_inter = experiment.learner.threading
         workers = workers.model_copy(update={"threads": threads, "threads_inter": threads_inter})
     spec = RunSpec(

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo import environment
-from evo.environments.instances import OPEN, Instance, close
+from evo.environments.instances import OPEN, Instance, close, normalisation_of
 from evo.environments.spaces import DRAWN, Pixels, Spaces, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.options import IN_TRAINING, EnvironmentOptions
@@ -31,8 +31,6 @@ PREFIX = "gymnasium:"
 UNSEEN = 'What a script or notebook registers itself is known to backend = "serial" alone'
 LONGEST_RANDOM = 10_000  # steps of an episode of the random player
 MAKING = ("wrappers", "kwargs")  # options that may be why an environment cannot be made
-LEAST_DEVIATION = 1e-8
-MOST_DEVIATIONS = 10.0
 
 
 class Options(EnvironmentOptions):
@@ -291,37 +289,10 @@ _known: dict[Options, tuple[Any, Spaces]] = {}  # with what was registered then
 
 @lru_cache(maxsize=16)
 def _normalisation_of(options: Options) -> environment.Normalisation:
-    return normalisation_of(GymnasiumEnvironment(options)._raw(), options.normalise)
-
-
-def normalisation_of(env: gymnasium.Env[Any, Any], steps: int) -> environment.Normalisation:
-    """Return mean and standard deviation of the observations of `steps` random actions; close the environment.
-
-    Both have the shape of an observation. A number that hardly varies has the standard deviation 1. Every process plays
-    the same steps: the environment and its actions have fixed seeds. The sums are of float64, in the order of play.
-    ConfigurationError where an observation is not finite, or the environment fails.
-    """
-    total, shape = np.zeros(env.observation_space.shape or ()), env.observation_space.shape or ()
-    squares, taken = total, cast(Any, env.action_space)
-    continuous = taken.shape != ()
-    with closing(Instance(lambda: env, shape, int(taken.shape[0] if continuous else taken.n), continuous)) as one:
-        taken.seed(0)
-        try:
-            one.reset(0)
-            status = GOES_ON
-            for _ in range(steps):
-                if status != GOES_ON:
-                    one.reset(None)
-                status = one.step(one.sample())
-                value = one.observation.astype(np.float64)
-                total, squares = total + value, squares + value * value
-        except ConfigurationError as error:
-            raise ConfigurationError(f"environment.normalise: random play: {error}") from error
-    if not np.isfinite(squares).all():
-        raise ConfigurationError("environment.normalise: observations of random play are not finite; use 0")
-    mean = total / steps
-    deviation = np.sqrt(np.maximum(squares / steps - mean * mean, 0.0))
-    return environment.Normalisation(mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0), MOST_DEVIATIONS)
+    try:
+        return normalisation_of(GymnasiumEnvironment(options)._raw, options.normalise)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"environment.normalise: random play: {error}") from error
 
 
 def normalised(env: gymnasium.Env[Any, Any], by: environment.Normalisation) -> gymnasium.Env[Any, Any]:

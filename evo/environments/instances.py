@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import Normalisation
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
 from evo.process import is_passed_on
@@ -19,6 +21,11 @@ from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from evo.environment import Environment, Frame
+
+
+SHOWN = 10  # observations of an episode that are compared
+LEAST_DEVIATION = 1e-8
+MOST_DEVIATIONS = 10.0
 
 
 class Instance:
@@ -31,7 +38,7 @@ class Instance:
 
         Where it is `renewed`, another one is made for every episode.
         """
-        self._make, self._shape, self._actions, self._continuous = make, shape, actions, continuous
+        self._make, self.shape, self._actions, self._continuous = make, shape, actions, continuous
         self._env, self._size, self._renewed, self._begun = make(), math.prod(shape), renewed, False
         self.name = type(self._own).__qualname__
         self.observation: NDArray[np.float32] = np.empty(0, np.float32)  # of any shape
@@ -133,11 +140,11 @@ class Instance:
         try:
             self.observation = np.array(() if observation is None else observation, np.float32)  # it may change theirs
         except (TypeError, ValueError):
-            must = f"it must be numbers of shape {self._shape}"
+            must = f"it must be numbers of shape {self.shape}"
             raise self._fault(hook, f"the observation {observation!r:.40}", must) from None
         if self.observation.size != self._size:
             what = f"an observation of shape {self.observation.shape}"
-            raise self._fault(hook, what, f"its shape must be {self._shape}, as observation_space says")
+            raise self._fault(hook, what, f"its shape must be {self.shape}, as observation_space says")
         if not isinstance(info, Mapping):
             raise self._fault(hook, f"{info!r:.40} as info", "info must be a dictionary")
         mask, self.info = info.get("action_mask"), info
@@ -170,6 +177,53 @@ def close(env: Any) -> None:
 def _described(returned: Any) -> str:
     """Return what a function returned, in words."""
     return f"{len(returned)} values" if isinstance(returned, tuple | list) else f"{returned!r:.40}"
+
+
+def _random_player(env: Any) -> Instance:
+    """Return an instance whose samples are the same in every process."""
+    taken = env.action_space
+    taken.seed(0)
+    continuous = taken.shape != ()
+    return Instance(
+        lambda: env, env.observation_space.shape or (), int(taken.shape[0] if continuous else taken.n), continuous
+    )
+
+
+def _unseeded(env: Any) -> list[bytes]:
+    """Return what an environment shows at first of an episode without a seed, that follows one with it; close it."""
+    with closing(_random_player(env)) as one:
+        one.reset(0)
+        one.reset(None)
+        shown = [one.observation.tobytes()]
+        while len(shown) < SHOWN and one.step(one.sample()) == GOES_ON:
+            shown.append(one.observation.tobytes())
+        return shown
+
+
+def normalisation_of(make: Callable[[], Any], steps: int) -> Normalisation:
+    """Return mean and standard deviation of the observations of `steps` random actions.
+
+    Both have the shape of an observation. A number that hardly varies has the standard deviation 1. Every process plays
+    the same steps: the environment and its actions have fixed seeds. Episodes after the first have none, unless a
+    reset without a seed is not the same each time. The sums are of float64, in the order of play.
+    ConfigurationError where an observation is not finite, or the environment fails.
+    """
+    is_seeded = _unseeded(make()) != _unseeded(make())
+    with closing(_random_player(make())) as one:
+        total = np.zeros(one.shape)
+        squares, episodes, status = total, 0, TERMINATED
+        for _ in range(steps):
+            if status != GOES_ON:
+                one.reset(episodes if is_seeded or not episodes else None)
+                episodes += 1
+            status = one.step(one.sample())
+            value = one.observation.astype(np.float64)
+            total, squares = total + value, squares + value * value
+    if not np.isfinite(squares).all():
+        raise ConfigurationError("observations are not finite; use 0")
+    mean = total / steps
+    deviation = np.sqrt(np.maximum(squares / steps - mean * mean, 0.0))
+    return Normalisation(mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0), MOST_DEVIATIONS)
 
 
 @dataclass

@@ -25,6 +25,10 @@ OURS = ("evo", "snake")  # packages
 NUMBA = "numba.core.errors"
 FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
 PLACE_FROM_NUMBA = re.compile(r"(?:from|at) (\S+\.py) \((\d+)\)")
+ARRAYS = (
+    "it must return a dictionary of arrays of numbers, each named by at most 64 letters, digits, _ . and -, and not "
+    "`champion` or `champion_origin`"
+)
 EXPECTED = {
     "make": "it must return what its options describe",
     "shape": f"it must be a tuple of positive whole numbers, whose product is at most {MOST_SEEN:,}",
@@ -34,12 +38,14 @@ EXPECTED = {
     "reset": "it must return an observation of the environment's shape, and a dictionary",
     "step": "it must return an observation, a reward, terminated, truncated, and a dictionary",
     "metrics_of_episode": "it must return a whole number for each of `episode_metrics`",
-    "generation": "it must yield Requests, be sent their results, and return a dictionary of numbers",
+    "generation": "it must yield Requests of Tasks, with weights [S, P] of float32 or None, be sent their "
+    "results, and return a dictionary of numbers",
     "generation: metric": "it must be a number, named by at most 60 letters, digits, _ . / and -, and not "
     "`generation`; frames, slots, passes and seconds are 0 or more",
-    "finalists": "it must return Finalists, with weights [F, P]",
-    "state": "it must return a dictionary of arrays",
-    "record": "it must return a dictionary of arrays",
+    "finalists": "it must return Finalists, with weights [F, P] of float32, P of one network",
+    "state": ARRAYS,
+    "record": ARRAYS,
+    "restore": "after it `state` must return what it was given",
 }
 
 
@@ -148,7 +154,13 @@ def check_environment(environment: Any, module: str) -> None:
 def expect(fits: bool, module: str, hook: str, found: object) -> None:
     """Raise ConfigurationError where a plug-in's function has returned something else than is expected."""
     if not fits:
-        raise _mistake(module, hook, f"gave a value of type {type(found).__name__}")
+        array = f", {found.dtype} {found.shape}" if hasattr(found, "dtype") and hasattr(found, "shape") else ""
+        raise _mistake(module, hook, f"gave a value of type {type(found).__name__}{array}")
+
+
+def of_array(module: str, hook: str, name: str, what: object) -> ConfigurationError:
+    """Return the mistake of a plug-in's array that cannot be stored, or is not what was stored."""
+    return _mistake(module, hook, f"gave the array {name!r:.80} of {what}")
 
 
 def of_metric(module: str, hook: str, name: str, value: object) -> ConfigurationError:

@@ -51,6 +51,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         None if start is None else start.weights,
         setup.curriculum,
         plugin=module.__name__ if module.__name__ in loaded() else "",
+        size=setup.network.size,
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
     )
 

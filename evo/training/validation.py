@@ -14,7 +14,8 @@ from evo import clock
 from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
-from evo.plugins.mistakes import expect, is_named, of_metric
+from evo.files.arrays import NAME
+from evo.plugins.mistakes import expect, is_named, of_array, of_metric
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -47,10 +48,14 @@ class Validated:
         start: NDArray[np.float32] | None = None,
         curriculum: Curriculum | None = None,
         plugin: str = "",
+        size: int = 0,
         per_task: int = EPISODES_PER_TASK,
     ) -> None:
-        """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked."""
-        self._per_task = per_task
+        """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked.
+
+        Its networks have `size` weights; 0: of any number.
+        """
+        self._per_task, self._size = per_task, size
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._curriculum, self._plugin = curriculum, plugin
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
@@ -94,6 +99,9 @@ class Validated:
                 metrics: Metrics = end.value
                 break
             self._expect(isinstance(request, Request), "generation", request)
+            for task in request.tasks:
+                self._expect(isinstance(task, Task), "generation", task)
+            self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
             if curriculum is not None:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
             results = yield request
@@ -180,8 +188,15 @@ class Validated:
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a checkpoint and the records of all generations up to it."""
-        self.algorithm.restore(_own(state), records)
+        own = _own(state)
+        self.algorithm.restore(own, records)
         self.restore_champion(state)
+        if self._plugin and len(records):  # without them a network is looked for, and nothing goes on
+            now = self.algorithm.state()
+            self._expect(is_named(now) and now.keys() == own.keys(), "restore", now)
+            for name, array in own.items():
+                if not np.array_equal(array, now[name], equal_nan=True):
+                    raise of_array(self._plugin, f"{type(self.algorithm).__name__}.restore", name, "another value")
 
     def restore_champion(self, state: Arrays) -> None:
         """Take the champion from a checkpoint, and nothing else."""
@@ -204,13 +219,22 @@ class Validated:
 
     def _finalists(self) -> Finalists:
         found = self.algorithm.finalists(self._options.finalists)
-        self._expect(isinstance(found, Finalists) and np.ndim(found.weights) == 2, "finalists", found)
+        self._expect(isinstance(found, Finalists), "finalists", found)
+        self._expect(self._is_matrix(found.weights), "finalists", found.weights)
         return found
+
+    def _is_matrix(self, weights: Any) -> bool:
+        """Return whether these are weights of networks.  # float32 [S, P]"""
+        fits = isinstance(weights, np.ndarray) and weights.ndim == 2 and weights.dtype == np.float32
+        return fits and self._size in (0, weights.shape[1])
 
     def _arrays(self, hook: str, found: Arrays) -> Arrays:
         if self._plugin:
             fits = is_named(found) and all(isinstance(array, np.ndarray) for array in found.values())
             self._expect(fits, hook, found)
+            for name, array in found.items():
+                if not NAME.fullmatch(name) or name in (WEIGHTS, ORIGIN) or array.dtype.kind not in "biuf":
+                    raise of_array(self._plugin, f"{type(self.algorithm).__name__}.{hook}", name, array.dtype)
         return found
 
     def _expect(self, fits: bool, hook: str, found: object) -> None:

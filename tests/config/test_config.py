@@ -23,6 +23,7 @@ from evo.files.layout import FORMAT
 from evo.plugins import registry
 from evo.run import train
 from evo.toml import key_text, value_text
+from tests.helpers.calling import ROOT
 
 PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
@@ -626,3 +627,16 @@ def test_a_missing_experiment_is_told_with_one_of_nearly_its_name(
     with pytest.raises(ConfigurationError) as raised:
         Experiment.load(typed)
     assert str(raised.value) == f"{typed}: cannot be read: No such file or directory{meant}"
+
+
+def test_a_run_can_be_read_without_the_other_plug_ins_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_loaded", {})
+    for name in ("walks_first", "walks_second"):
+        (tmp_path / f"{name}.py").write_text((ROOT / "tests/plugins/climber.py").read_text())
+    registry.load(["walks_first", "walks_second"])
+    text = Experiment.build(run={"algorithm": "walks_first"}).to_toml()
+    assert "[walks_first]" in text
+    assert "[walks_second]" not in text

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from evo.environments.gymnasium import Options, make
-from evo.environments.instances import OPEN, Instance
+from evo.environments.instances import OPEN, Instance, normalisation_of
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -58,6 +58,8 @@ class Odd(gymnasium.Env):
         if self.kind.get("class_state"):
             Odd.made += 1
         self.x = self.np_random.uniform(-1, 1, self.observation_space.shape or (2,)).astype(np.float32)
+        if self.kind.get("fresh"):
+            self.x = np.random.default_rng(seed).uniform(-1, 1, 2).astype(np.float32)
         return (self.x, {}) if self.begun is None else self.begun
 
     def step(self, action: Any) -> Any:
@@ -289,6 +291,15 @@ def test_an_environment_that_can_be_made_once_plays_one_episode_after_the_other(
     assert [trace.tolist() for trace in played(environment).actions] == several
     assert "note: Odd: episodes are played 1 at a time: " in capfd.readouterr().err
     assert len(Odd.alive) == 1
+
+
+@pytest.mark.parametrize("kind", [{}, {"fresh": True}])
+def test_a_normalisation_is_the_same_in_every_process(odd: Callable[..., Any], kind: dict[str, Any]) -> None:
+    make_raw = odd(**kind)._raw
+    first, again = (normalisation_of(make_raw, 50) for _ in range(2))
+    np.testing.assert_array_equal(first.mean, again.mean)
+    assert len(np.unique(first.deviation)) == 2
+    assert not Odd.alive
 
 
 def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> None:

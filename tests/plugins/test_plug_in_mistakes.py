@@ -133,6 +133,16 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
     ("old", "new", "said"),
     [
         ("return Finalists(self.weights)", "return self.weights", "Climber.finalists gave a value of type ndarray"),
+        (
+            "return Finalists(self.weights)",
+            "return Finalists(self.weights[:, 1:])",
+            "finalists gave a value of type nd",
+        ),
+        ("Request(self.weights, ", "Request(self.weights[:, 1:], ", "generation gave a value of type ndarray, float32"),
+        ("[Task(source, Episodes(seeds))]", "[5]", "Climber.generation gave a value of type int; it must yield"),
+        ('return {"position": self.weights}', "return {'../x': self.weights}", "gave the array '../x' of float32"),
+        ('return {"position": self.weights}', "return {'champion': self.weights}", "gave the array 'champion' of"),
+        ("return self.played", "return {'x': np.array([{}])}", "Climber.record gave the array 'x' of object; it must"),
         ('return {"position": self.weights}', "pass", "Climber.state gave a value of type NoneType"),
         ("return self.played", "return {'played': 3}", "Climber.record gave a value of type dict"),
         ("yield Request(", "yield (", "Climber.generation gave a value of type tuple; it must yield Requests"),
@@ -152,6 +162,15 @@ def test_a_mistake_of_an_algorithm_is_named(tmp_path: Path, old: str, new: str, 
     name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), old, new)
     (tmp_path / "small.toml").write_text(SMALL)
     assert said in failed(tmp_path, name, "--algorithm", name)
+
+
+def test_an_algorithm_whose_state_does_not_restore_is_not_resumed(tmp_path: Path) -> None:
+    line = 'self.weights = np.array(state["position"], np.float32)'
+    name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), line, "pass")
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--plugin", name, "--algorithm", name, "--generations", 1, "--run-dir", "run")
+    _, said = called(tmp_path, "--resume", "run", "--plugin", name, "--generations", 2, code=2)
+    assert "Climber.restore gave the array 'position' of another value; after it `state` must return" in said
 
 
 @pytest.mark.parametrize(
