@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +16,9 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
 from evo.plugins import registry
+from evo.process import fork_doing
 from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
-from evo.workers import devices
+from evo.workers import devices, hardware
 from evo.workers.options import LearnerDevices, WorkersOptions
 from evo.workers.placement import CUDA_PLAYER
 from evo.workers.round import worst_result
@@ -101,16 +103,33 @@ def prepare(spec: RunSpec) -> None:
 
 
 def _warm_up(rollout: Any, transitions_from: str) -> None:
-    game = rollout.environment.game
+    """Compile what plays; on another core, a forked process meanwhile compiles functions that it calls."""
+    from evo.compiled.cache import is_kept
+    from evo.games.step import Ended
+    from evo.kernels.lanes import compile_layers
+    from evo.kernels.tiles import compute
+
+    game, kernel = rollout.environment.game, rollout.kernel
     parents = np.zeros((1, rollout.network.size), np.float32)
     source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
     seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
     drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
-    rollout.play(Task(source, Episodes(seeds)), parents)
+    task, nothing = Task(source, Episodes(seeds)), Task(source, Episodes(seeds[:0]))
     if rollout.environment.problem is not None:
+        rollout.play(task, parents)
         return
-    if game is None:
-        rollout.kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
+
+    def compile_parts() -> None:
+        compile_layers(*kernel.arguments[:5])
+        rollout.take(task, 0, parents)
+
+    alone = hardware.cores() == 1 or is_kept(compute, kernel.arguments[0][0], kernel.arguments[1])
+    with nullcontext() if alone else fork_doing(compile_parts):
+        if game is None:
+            kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
+        else:
+            kernel.play_episodes(game, nothing, Ended.empty(0, len(game.episode_metrics)))
+    rollout.play(task, parents)
     clock.progress.say_compiled(PLAYED)
     if game is None:
         return

@@ -12,8 +12,10 @@ products with zero are skipped.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit
+from numba import njit, typeof
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -22,6 +24,7 @@ from evo.kernels import recurrent, sparse, weightless
 from evo.kernels.layer_norm import normalise
 from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
+from evo.kernels.vectors import WIDTHS
 from evo.networks.network import Network
 
 kernel_cache.use(__name__)
@@ -68,6 +71,15 @@ def forward(  # type: ignore[no-untyped-def]
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)
     compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
+
+
+def compile_layers(layers: Any, packed: Any, large: Any, nonzero: Any, x: Any) -> None:
+    """Compile, or load from Numba's cache, the functions that `forward` calls with such arguments."""
+    layer, lanes = layers[0], WIDTHS[0]
+    compute.compile(tuple(map(typeof, (layer, packed, x, x, lanes, nonzero))))
+    normalise.compile(tuple(map(typeof, (layer, packed, x, lanes))))
+    if large is not None:
+        sparse.compute.compile(tuple(map(typeof, (layer, packed, x, x, lanes, lanes, large))))
 
 
 def nonzero_mask(network: Network) -> NDArray[np.uint64]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import binding
+from numba import njit, typeof
 
 from evo.compiled.buffers import LINE, aligned
 from evo.kernels import lanes, layout, sparse
@@ -342,3 +343,22 @@ def test_kernels_memory_begins_at_a_line_of_the_cache(size: int, dtype: type[np.
         assert (buffer.shape, buffer.dtype, buffer.any()) == ((size,), dtype, False)
         assert buffer.flags.c_contiguous
         assert buffer.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "actions"),
+    [NORMED[2], pytest.param(*LARGE[1], marks=pytest.mark.long)],
+    ids=["small", "large"],
+)
+def test_what_is_compiled_in_advance_is_what_the_kernel_calls(
+    options: Options, shape: tuple[int, ...], actions: int
+) -> None:
+    network = Network.build(options, shape, actions)
+    layers, weights = lanes.table(network), random_weights(network, 1)
+    packed = aligned(lanes.packed_size(network))
+    lanes.compile_layers(layers, packed, sparse.buffers_for(layers), lanes.nonzero_mask(network), packed)
+    forward = njit(error_model="numpy", _nrt=False)(lanes.forward.py_func)  # not from the cache: its calls are resolved
+    scores_of_width(network, weights, random_observations(network, 16, 2), 16, forward)
+    called = (lanes.compute, lanes.normalise, *[sparse.compute] * (options == LARGE[1][0]))
+    for kernel in called:
+        assert sum(kinds[0] == typeof(layers[0]) for kinds in kernel.signatures) == 1

@@ -16,7 +16,7 @@ import pytest
 
 import evo
 from evo.clock import Clock
-from evo.process import BURST, STOPPING, interrupts_wait
+from evo.process import BURST, STOPPING, fork_doing, interrupts_wait
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 
 SECONDS = 2.0  # that a process has to end in
@@ -324,3 +324,31 @@ def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:
     assert [row.generation for row in rows] == list(range(4))
     last = (small / "thread" / "manifest.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["state_hash"] == straight["state_hash"]
+
+
+def test_what_a_fork_does_meanwhile_ends_with_the_block_and_with_its_parent(tmp_path: Path) -> None:
+    def never_done() -> None:
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        time.sleep(600)
+
+    def fork() -> int:
+        with fork_doing(never_done):
+            while not (text := (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+                time.sleep(0.01)
+            if killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return int(text)
+
+    killed = False
+    with pytest.raises(ProcessLookupError):
+        os.kill(fork(), 0)
+    killed = True
+    (tmp_path / "pid").unlink()
+    parent = os.fork()
+    if not parent:
+        fork()
+    os.waitpid(parent, 0)
+    until, child = time.monotonic() + 60, Path("/proc", (tmp_path / "pid").read_text())
+    while child.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not child.exists()
