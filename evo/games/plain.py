@@ -19,14 +19,15 @@ from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, TRUNCATED
 
 ACTION = int(Purpose.ACTION)
+_indexed: Any = np.ndarray.__getitem__  # by this name it takes two thirds of the time that `super()` does
 
 
 class PlainArray(np.ndarray[Any, Any]):
     """An array whose single values are Python's numbers, so that arithmetic is in 64 bits as in compiled code."""
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return found.item() if isinstance(found, np.generic) else found
+        found = _indexed(self, index)
+        return found if isinstance(found, PlainArray) else found.item()
 
 
 class Numbers(SimpleNamespace):

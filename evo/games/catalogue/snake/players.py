@@ -34,12 +34,12 @@ def shortest_path_player(game: Game) -> int:
 
     A cell of the body is free from the step in which the tail leaves it.
     """
-    path = path_to_fruit(game)
-    if path and can_escape(game, path[::-1] + game.body):
-        return next(action for action, cell in living_moves(game) if cell == path[0])
+    path, moves, present = path_to_fruit(game), living_moves(game), game.body
+    if path and can_escape(game, path[::-1] + present):
+        return next(action for action, cell in moves if cell == path[0])
     best = (-1, -1, 0)
-    for action, cell in living_moves(game):
-        body = [cell, *game.body[:-1]]
+    for action, cell in moves:
+        body = [cell, *present[:-1]]
         distances = reachable(game, body)
         best = max(best, (distances.get(body[-1], -1), len(distances), -action))
     return -best[2]
@@ -52,12 +52,12 @@ def hamiltonian_player(game: Game) -> int:
     its neighbours when the fruit lies there. That fills the board too, unless `tail` is fatal: then the last fruit may
     be out of reach.
     """
-    neighbours = tour(game.size)[game.body[0]]
-    (row, column), (down, right) = game.body[0], MOVES[game.heading]
+    body, fruit = game.body, game.fruit
+    (row, column), (down, right) = body[0], MOVES[game.heading]
     behind = (row - down, column - right)
-    onward, back = neighbours
+    onward, back = tour(game.size)[body[0]]
     ahead = back if behind in onward else onward  # a snake may go round either way, but not turn on the spot
-    ahead = sorted(ahead, key=lambda cell: (cell != game.fruit, cell in game.body[:-1]))
+    ahead = sorted(ahead, key=lambda cell: (cell != fruit, cell in body[:-1]))
     moves = {cell: action for action, cell in living_moves(game)}
     return next((moves[cell] for cell in ahead if cell in moves), next(iter(moves.values()), 0))
 
@@ -93,7 +93,7 @@ def score_of(player: str, options: Any, seed: int) -> int:
 
 def living_moves(game: Game) -> list[tuple[int, Cell]]:
     """Return (action, the head's next cell) for every action that is not fatal at once, lowest action first."""
-    row, column = game.body[0]
+    row, column = game.head
     living = []
     for action in range(ACTIONS[game.actions]):
         direction = game.direction(action)
@@ -106,11 +106,12 @@ def living_moves(game: Game) -> list[tuple[int, Cell]]:
 def path_to_fruit(game: Game) -> Body:
     """Return the cells of a shortest path from the head (excluded) to the fruit, or an empty list."""
     late = int(game.tail == "fatal")
-    free_after = {cell: place + late for place, cell in enumerate(reversed(game.body), start=1)}
+    body, head, fruit = game.body, game.head, game.fruit
+    free_after = {cell: place + late for place, cell in enumerate(reversed(body), start=1)}
     frontier = [cell for _, cell in living_moves(game)]
-    came_from = {game.body[0]: game.body[0], **dict.fromkeys(frontier, game.body[0])}  # no path returns to its start
+    came_from = {head: head, **dict.fromkeys(frontier, head)}  # no path returns to its start
     neighbours, step = neighbours_on(game.size), 1
-    while frontier and game.fruit not in came_from:
+    while frontier and fruit not in came_from:
         step += 1
         reached = []
         for cell in frontier:
@@ -120,8 +121,8 @@ def path_to_fruit(game: Game) -> Body:
                     reached.append(ahead)
         frontier = reached
     path: Body = []
-    place = game.fruit
-    while place in came_from and place != game.body[0]:
+    place = fruit
+    while place in came_from and place != head:
         path.append(place)
         place = came_from[place]
     return path[::-1]

@@ -106,6 +106,11 @@ class Game:
         return cells_of_body(self.board, self.size, 0)
 
     @property
+    def head(self) -> Cell:
+        """The cell of the head."""
+        return divmod(int(rules.head_cell(self.board, 0)), self.size)
+
+    @property
     def fruit(self) -> Cell | None:
         """Where the fruit is; None on a full board."""
         number = self.board.fruit[0]
@@ -261,8 +266,8 @@ class Game:
 
 def cells_of_body(state: Any, size: int, b: int) -> list[Cell]:
     """Return the cells of the body of board b, head first."""
-    ring = np.roll(np.asarray(state.body[b]), -int(state.head[b]))[: int(state.length[b])]
-    return [divmod(cell, size) for cell in ring.tolist()]
+    ring, head, length = state.body[b].tolist(), int(state.head[b]), int(state.length[b])
+    return [divmod(cell, size) for cell in (ring[head:] + ring[:head])[:length]]
 
 
 def description(options: Any, state: Any, clock: EpisodeClock, b: int) -> dict[str, Any]:
