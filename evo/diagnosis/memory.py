@@ -20,8 +20,8 @@ from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource, empty_result
 from evo.training.testing import BLOCK
 
-EPISODES, LOOKED_AT = 64, 16  # that are played; the first ones, whose states are looked at
-MOST_STEPS = 50_000  # of all episodes together; where they have more, they are not played to the end
+EPISODES, LOOKED_AT = 32, 16  # that are played; the first ones, whose states are looked at
+MOST_STEPS = 100_000  # of all episodes together; where they have more, they are not played to the end
 CERTAIN = 2.0  # standard errors by which memory must help
 LIMIT, ALWAYS = 0.99, 0.8  # of the outputs of a layer, which lie between -1 and 1; share of the steps
 MOST_SATURATED = 0.5  # share of a state's numbers
@@ -59,9 +59,12 @@ def memory(signs: Signs) -> list[Checked]:
 def _checks(signs: Signs, played: Ablation) -> list[Checked]:
     helps, steps = played.returns - played.zeroed, played.steps
     unused = bool(helps.mean() <= CERTAIN * helps.std(ddof=1) / np.sqrt(len(helps)))
-    saturated, vanished = played.saturated > MOST_SATURATED, bool(steps) and played.left < VANISHED
+    saturated = unused and played.saturated > MOST_SATURATED
+    vanished = unused and not saturated and bool(steps) and played.left < VANISHED
     usual, zeroed = figure(float(played.returns.mean())), figure(float(played.zeroed.mean()))
-    as_well = f"The champion returns {usual} in {len(helps)} test episodes, and {zeroed} with its state zeroed at every"
+    as_well = (
+        f"The champion returns {usual} in {len(helps)} test episodes, and {zeroed} with its state zeroed at every step."
+    )
     longer = f"--set run.generations={4 * len(signs.run.metrics)}"
     size = "learning_rate" if signs.options.learns else "sigma"
     smaller = signs.set(size, figure(0.3 * float(signs.option(size) or 1.0)))
@@ -72,7 +75,7 @@ def _checks(signs: Signs, played: Ablation) -> list[Checked]:
             "saturated_memory",
             "The state of the network is saturated: most of it never changes.",
             f"{percent(played.saturated)} of its numbers are at least {percent(LIMIT)} of the largest possible one, "
-            f"with one sign, in {percent(ALWAYS)} of the steps.",
+            f"with one sign, in {percent(ALWAYS)} of the steps. {as_well}",
             f"Take smaller steps: {smaller}.",
             saturated,
         ),
@@ -80,15 +83,15 @@ def _checks(signs: Signs, played: Ablation) -> list[Checked]:
             f"change of the state after {counted(steps, 'step')} {figure(played.left)}",
             "vanishing_gradient",
             "Gradients through time vanish, so nothing that lies far back is learned.",
-            f"Of a change of the state, {figure(played.left)} is left after {counted(steps, 'step')}. {as_well} step.",
+            f"Of a change of the state, {figure(played.left)} is left after {counted(steps, 'step')}. {as_well}",
             f"Begin with episodes in which less time passes (environment.training), or train longer: {longer}.",
-            unused and vanished,
+            vanished,
         )]),
         checked(
             f"return {usual}, with the state zeroed {zeroed}",
             "unused_memory",
             "The network does as well without its memory.",
-            f"{as_well} step.",
+            as_well,
             f"Leave it out where an observation says everything (policy.memory); else train longer: {further}.",
             unused and not vanished and not saturated,
         ),
