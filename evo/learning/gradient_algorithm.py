@@ -138,6 +138,7 @@ class GradientMethod(ABC):
         """Make a generation's updates as `learn`; return its metrics with passes and "seconds_learning"."""
         began = clock.wall()
         metrics = self.learn(played, generation, frames, should_stop)
+        self.learner.unload()  # else two generations are in memory while the next one is played
         seconds, examples = clock.wall() - began, metrics.pop("examples")
         passes = {"forward_passes": self.passes * examples, "backward_passes": examples}
         return {**metrics, **passes, "seconds_learning": seconds - metrics["seconds_moving"]}

@@ -139,6 +139,9 @@ class Learner(ABC):
         M.
         """
 
+    def unload(self) -> None:  # noqa: B027 (most keep copies on a device, which the next ones replace)
+        """Release what `load` took."""
+
     @abstractmethod
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B]; return the values of each.

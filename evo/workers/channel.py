@@ -68,7 +68,9 @@ class Channel:
         if most is not None and len(body) + len(rest) > most:
             return 0
         self.connection.settimeout(self._timeout)
-        self.connection.sendall(b"".join((HEADER.pack(len(body), len(rest)), body, rest)))
+        parts = [HEADER.pack(len(body), len(rest)), body, rest]
+        for part in parts if len(rest) > PART else [b"".join(parts)]:  # what is large is not copied
+            self.connection.sendall(part)
         return HEADER.size + len(body) + len(rest)
 
     def receive(self) -> Any:

@@ -143,6 +143,13 @@ def test_every_env_is_played_by_the_present_weights_and_continues_where_it_was()
     assert {task.action_rule.kind for request in requests for task in request.tasks} == {"softmax"}
 
 
+def test_what_was_learned_from_is_released_before_the_next_generation_is_played() -> None:
+    algorithm: Any = made(ppo, board(), envs=4, horizon=8, minibatches=2)
+    drive(algorithm, 0)
+    assert algorithm.learner.updates == 6
+    assert len(algorithm.learner._observations) == 0
+
+
 def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
     algorithm = on_board(asynchronous=True)
     published = []

@@ -65,11 +65,15 @@ def test_messages_in_any_pieces_arrive_whole_and_the_end_is_seen(pair: Pair, tri
     assert channel.bytes_received == len(stream)
 
 
-def test_what_is_to_stay_packed_stands_last(pair: Pair) -> None:
-    sent = Channel(pair[0]).send((7, "seven"), Packed.of([1, 2]))
+@pytest.mark.parametrize("large", [0, 2 * PART])
+def test_what_is_to_stay_packed_stands_last(pair: Pair, large: int) -> None:
+    sent = []
+    sender = threading.Thread(target=lambda: sent.append(Channel(pair[0]).send((7, "seven"), Packed.of(bytes(large)))))
+    sender.start()
     channel = Channel(pair[1])
     ticket, name, result = channel.receive()
-    assert (ticket, name, result.unpacked(), channel.bytes_received) == (7, "seven", [1, 2], sent)
+    sender.join()
+    assert (ticket, name, result.unpacked(), [channel.bytes_received]) == (7, "seven", bytes(large), sent)
 
 
 def test_a_message_that_is_waited_for_is_all_that_is_read(pair: Pair) -> None:
