@@ -74,6 +74,8 @@ def ours(
     good: float = math.inf,
     seed: int = 1,
     experiment: Path = EXPERIMENT,
+    python: str = sys.executable,
+    plugins: Setting = (),
 ) -> Lines:
     """Return frames, seconds since the command was given and the mean return after each generation of a run.
 
@@ -81,10 +83,12 @@ def ours(
     """
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
-        command = [sys.executable, "-u", "-m", "evo.run", str(experiment), "--run-dir", str(run)]
+        command = [python, "-u", "-m", "evo.run", str(experiment), "--run-dir", str(run)]
         command += ["--generations", str(generations), "--seed", str(seed)]
         for words in (*setting, *QUIET, "learner.arithmetic=exact"):
             command += ["--set", words]
+        for name in plugins:
+            command += ["--plugin", name]
         ends = told(command, "generation ", dict(os.environ), good)
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines: Lines = [{"frames": 0, "seconds": 0.0, "mean": None}]

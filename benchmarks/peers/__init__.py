@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch", "minatar", "gymnax")  # each made from the .txt of its name
+# Each is made from the .txt of its name.
+ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch", "minatar", "gymnax", "gymnasium", "cma")
 INSTALLED = "installed.txt"  # in an environment: its requirements, once all of them are installed
 TIMEOUT = 600.0  # seconds that an answer may take, compiling included
 DEFAULT = ROOT / ".peers"

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecFrameStack
 
 from benchmarks.peers.sb3_way import Told
 
@@ -35,22 +37,34 @@ class Hidden(BaseFeaturesExtractor):  # type: ignore[misc]
         return self.layers(seen)
 
 
+def environments(experiment: dict[str, Any]) -> Any:
+    """Return the environments side by side; of pixels, preprocessed and with the last four pictures."""
+    if not experiment["pixels"]:
+        return make_vec_env(experiment["id"], experiment["ppo"]["envs"], seed=1)
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    envs = make_vec_env(
+        experiment["id"], experiment["ppo"]["envs"], seed=1, env_kwargs={"frameskip": 1},
+        wrapper_class=AtariPreprocessing, wrapper_kwargs={"grayscale_newaxis": True},
+    )  # fmt: skip
+    return VecFrameStack(envs, 4)
+
+
 def main(described: str, frames: str) -> None:
     """Learn what the experiment of a JSON object says."""
     experiment = json.loads(described)
     torch.set_num_threads(experiment["threads"])
-    ppo, envs = experiment["ppo"], make_vec_env(experiment["id"], experiment["episodes"], seed=experiment["seed"])
+    ppo = experiment["ppo"]
+    hidden = {"features_extractor_class": Hidden, "features_extractor_kwargs": {"dense": experiment["dense"]}}
     model = PPO(
-        "MlpPolicy", envs, n_steps=experiment["steps"],
-        batch_size=experiment["episodes"] * experiment["steps"] // ppo["minibatches"],
+        "CnnPolicy" if experiment["pixels"] else "MlpPolicy", environments(experiment), n_steps=ppo["horizon"],
+        batch_size=ppo["envs"] * ppo["horizon"] // ppo["minibatches"],
         n_epochs=ppo["epochs"], learning_rate=ppo["learning_rate"], gamma=ppo["gamma"], gae_lambda=ppo["gae_lambda"],
         clip_range=ppo["clip_range"], ent_coef=ppo["entropy_coefficient"], vf_coef=ppo["value_coefficient"],
-        max_grad_norm=ppo["max_gradient_norm"], device="cpu", seed=experiment["seed"],
-        policy_kwargs={
-            "features_extractor_class": Hidden,
-            "features_extractor_kwargs": {"dense": experiment["dense"]},
-            "net_arch": [],
-        },
+        max_grad_norm=ppo["max_gradient_norm"], device="cpu", seed=1,
+        policy_kwargs={"net_arch": [], **({} if experiment["pixels"] else hidden)},
     )  # fmt: skip
     model.learn(1 << 40, callback=Told(math.inf, int(frames), math.inf))
 

@@ -55,6 +55,8 @@ def add_of_training(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="do not show generations")
     add(parser, "--verbose")
     parser.add_argument("--tensorboard", metavar="DIR", help="write event files while training, for TensorBoard")
+    sends = "send metrics while training: wandb or mlflow, as their environment variables say; may be repeated"
+    parser.add_argument("--tracker", action="append", default=[], metavar="NAME", help=sends)
 
 
 def flags(arguments: Namespace) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TextIO
 
 from gymnasium import registry as registered
@@ -20,14 +19,13 @@ from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM, Environment
 from evo.environments.gymnasium import PREFIX
-from evo.errors import ConfigurationError, counted, extra, notice, typed
-from evo.exports.tables import Events
-from evo.files.durable import resources
+from evo.errors import ConfigurationError, counted, notice, typed
+from evo.exports.trackers import Trackers
 from evo.plugins.registry import command
 from evo.process import ignored
 from evo.report.page import reported_at_end, write_at_end
 from evo.rollouts.rollout import kernels_are_kept
-from evo.run import Row, generations
+from evo.run import generations
 from evo.store.metrics import Summary
 from evo.store.store import Store
 from evo.training import testing
@@ -52,11 +50,7 @@ def train_to_the_end(
     those of training (`evo.cli.arguments`), with the summary that is filled.
     """
     summary: Summary = arguments.summary
-    logged = None if arguments.tensorboard is None else Path(arguments.tensorboard)
-    if logged is not None:  # before anything is made
-        extra("tensorboardX", "--tensorboard")
-        with resources("write to", logged):
-            logged.mkdir(parents=True, exist_ok=True)
+    trackers = Trackers(arguments)  # before anything is made
     display = display_for(arguments.quiet, arguments.verbose)
     display.say(headline(experiment))
     store, forked = opened()
@@ -74,10 +68,8 @@ def train_to_the_end(
                     display.past(metrics["generation"], metrics)
                 with ExitStack() as stack:
                     stack.enter_context(display)
-                    events = None
-                    if logged is not None:
-                        with resources("write to", logged):
-                            events = stack.enter_context(Events(logged, "--tensorboard", store.next_generation))
+                    identity = experiment.identity()
+                    stack.enter_context(trackers.begin(store.directory, identity, store.next_generation))
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     if endless := endless_episodes(experiment):
@@ -88,8 +80,7 @@ def train_to_the_end(
                         display.generation(row, experiment.generations)
                         if (compiled := row.metrics["seconds_compiling"]) >= WORTH_SAYING:
                             display.say(f"compiled kernels for {compiled:,.0f} s; that is not training time")
-                        if events is not None:
-                            events = _logged(events, row)
+                        trackers.add(row.generation, row.metrics)
                         if row.new_champion and session.algorithm.best is not None:
                             display.champion(experiment, session.algorithm.best, row.generation)
                         summary.champion = session.champion
@@ -144,17 +135,6 @@ def _nothing_to_do(done: int, wanted: int) -> str:
         return f"nothing to do: {there} done, {wanted} asked for"
     more = f"--generations is the new total; for {wanted:,} more: --generations {done + wanted}"
     return f"nothing to do: {there} {'is' if done == 1 else 'are'} done. {more}"
-
-
-def _logged(events: Events, row: Row) -> Events | None:
-    """Show a generation in TensorBoard; None, with a notice, where that fails, for training goes on without it."""
-    try:
-        events.add(row.generation, row.metrics, time.time())
-        events.flush()
-    except OSError as error:
-        notice(f"--tensorboard: no more events are written: {error.strerror or error}")
-        return None
-    return events
 
 
 def _notices(experiment: Experiment, store: Store) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-import os
-import socket
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
 
 from evo.errors import cell, extra
+from evo.exports.trackers import Events
 
 FORMATS = ("csv", "parquet", "tensorboard")
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
@@ -64,50 +61,8 @@ def _parquet(file: Path, rows: Rows) -> None:
 def _tensorboard(directory: Path, rows: Rows) -> None:
     """Write scalars by generation; their times are the seconds that training had taken."""
     seconds = 0.0
-    with Events(directory, "--to tensorboard") as events:
+    with closing(Events(directory, "--to tensorboard")) as events:
         for generation, row in enumerate(rows):
             seconds += row.get("seconds", 0.0)
             events.add(generation, row, seconds)
         events.flush()
-
-
-class Events:
-    """An event file in a directory, which TensorBoard shows also while it grows; close it, or use it in a `with`.
-
-    `wanted` is what was typed. ConfigurationError: tensorboardX is not installed. OSError: the file cannot be written.
-    """
-
-    def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
-        """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""
-        self._protocol, self._summary = (
-            extra("tensorboardX.proto.event_pb2", wanted),
-            extra("tensorboardX.summary", wanted),
-        )
-        records = extra("tensorboardX.record_writer", wanted)
-        directory.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.{socket.gethostname()}.{os.getpid()}"
-        self._writer = records.RecordWriter(str(directory / name))
-        self._write(0.0, file_version="brain.Event:2")
-        if first:
-            start = self._protocol.SessionLog(status=self._protocol.SessionLog.START)
-            self._write(0.0, step=first, session_log=start)
-
-    def add(self, generation: int, row: Mapping[str, float], moment: float) -> None:
-        """Add the metrics of a generation that are finite numbers; `moment` is in seconds."""
-        for name, value in row.items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                self._write(moment, step=generation, summary=self._summary.scalar(name, value))
-
-    def flush(self) -> None:
-        """Show what was added."""
-        self._writer.flush()
-
-    def _write(self, moment: float, **content: object) -> None:
-        self._writer.write(self._protocol.Event(wall_time=moment, **content).SerializeToString())
-
-    def __enter__(self) -> Events:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # of what was added and not flushed
-            self._writer.close()

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from evo.cli.arguments import add_of_training, flags, notice_unused
-from evo.errors import ConfigurationError, extra
+from evo.errors import ConfigurationError
 
 SUMMARISED = True
 
@@ -53,11 +53,11 @@ def main(arguments: Namespace) -> int:
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     # Before anything is made, for a device may be missing.
     plan = experiment.workers.plan(experiment.inference, experiment.learner_devices, arguments.dry_run)
-    if arguments.tensorboard is not None:
-        extra("tensorboardX", "--tensorboard")
     if arguments.dry_run:
+        from evo.exports import trackers
         from evo.training.beginning import make_algorithm
 
+        trackers.require(arguments)
         experiment.identity()
         make_algorithm(experiment).close()  # what a run would refuse is refused here too
         print(experiment.to_toml(counting=True), end="")

@@ -1,0 +1,75 @@
+"""Evaluations until functions of the BBOB collection are solved, compared with pycma and cmaes.
+
+    python -m benchmarks --only bbob [--peers DIR]
+
+No time is measured: the figures are the same on a busy machine. Without the peers' environment ours stands alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from math import exp, log
+from statistics import mean, median
+
+from benchmarks.peers import Peer, interpreter, missing
+from benchmarks.peers.cma_way import FUNCTIONS, MANY, SIGMA, SIZE, TARGET, instance, told
+from benchmarks.tables import Form, Limit, Table, number
+from evo import Search
+
+SEEDS, BUDGET = 15, 400_000
+SHORT = ("sphere", "rosenbrock")  # with one seed, of the short form
+ALGORITHMS = {False: "cma_es", True: "sep_cma_es"}  # by whether the covariance matrix is diagonal
+PEERS = ("pycma", "cmaes")
+LEAST = 0.8  # pycma's evaluations over ours, where both have solved a function
+
+
+def ours(name: str, seed: int, diagonal: bool) -> int:
+    """Return the evaluations of an `evo.Search`; 0: not solved."""
+    options = {"population": MANY.get(name, 12), "sigma": SIGMA}  # 12 = 4 + 3 ln 20, as the peers have
+    search = Search(instance(name, seed)[1], ALGORITHMS[diagonal], seed=seed + 1, minimise=True, **options)
+    return told(name, seed, BUDGET, search.ask, lambda _, values: search.tell(values))
+
+
+def cell(evaluations: list[int]) -> str:
+    """Return the median of the seeds that solved a function, and how many did where some did not."""
+    solved = [count for count in evaluations if count]
+    share = "" if len(solved) == len(evaluations) else f" ({len(solved)}/{len(evaluations)})"
+    return (number(median(solved)) if solved else "-") + share
+
+
+def run(form: Form) -> list[Table]:
+    """Return a table for full covariance matrices, and one for diagonal ones."""
+    python = form.peers and interpreter(form.peers, "cma")
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(python, "cma_way")) if python else None
+        return [_table(form, peer, diagonal) for diagonal in ALGORITHMS]
+
+
+def _table(form: Form, peer: Peer | None, diagonal: bool) -> Table:
+    kind, seeds = "separable" if diagonal else "full", range(1 if form.smoke else SEEDS)
+    table = Table(
+        f"Functions of BBOB by {kind} CMA-ES",
+        f"Median evaluations until a function of {SIZE} numbers is within {TARGET:g} of its optimum, over {len(seeds)} "
+        "seeds, each with its own optimum, rotation and start; in brackets how many seeds did it within "
+        f"{BUDGET:,}. Populations of 12, for Rastrigin's function {MANY['rastrigin']}; sigma {SIGMA:g}; no restarts. "
+        f"Ours is `evo.Search` with `{ALGORITHMS[diagonal]}`, which also evaluates its mean in every generation.",
+        ("function", "ours", *(PEERS if peer else ())),
+    )
+    ratios = []
+    for name in SHORT if form.smoke else FUNCTIONS:
+        found = [[ours(name, seed, diagonal) for seed in seeds]]
+        for library in PEERS if peer else ():
+            asked = (
+                {"library": library, "name": name, "seed": s, "budget": BUDGET, "diagonal": diagonal} for s in seeds
+            )
+            found.append([peer.ask(**what)["evaluations"] for what in asked] if peer else [])
+        table.rows.append([name, *map(cell, found)])
+        if peer and all(map(any, found[:2])):
+            own, pycma = (median(filter(None, counts)) for counts in found[:2])
+            ratios.append(log(pycma / own))
+    if ratios:
+        what = f"{kind} CMA-ES: pycma's evaluations over ours, geometric mean of solved functions"
+        table.limits.append(Limit(what, exp(mean(ratios)), LEAST, ratio=True))
+    if peer is None:
+        table.without(missing("cma", "pycma and cmaes"))
+    return table

@@ -1,0 +1,186 @@
+"""Where a run's metrics go while it trains: TensorBoard's event files, Weights & Biases, MLflow."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from evo.errors import ConfigurationError, extra, first_line, notice
+from evo.files.durable import resources
+from evo.files.layout import CHAMPION
+
+Metrics = Mapping[str, float]
+
+
+class Tracker(Protocol):
+    """What shows the metrics of a run."""
+
+    def add(self, generation: int, row: Metrics, moment: float) -> None:
+        """Add the metrics of a generation, finite numbers; `moment` is in seconds."""
+
+    def flush(self) -> None:
+        """Show what was added."""
+
+    def close(self) -> None:
+        """End, after what was added is written."""
+
+
+class Events:
+    """An event file in a directory, which TensorBoard shows also while it grows.
+
+    `wanted` is what was typed. ConfigurationError: tensorboardX is not installed. OSError: the file cannot be written.
+    """
+
+    def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
+        """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""
+        self._protocol, self._summary = (
+            extra("tensorboardX.proto.event_pb2", wanted),
+            extra("tensorboardX.summary", wanted),
+        )
+        records = extra("tensorboardX.record_writer", wanted)
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.{socket.gethostname()}.{os.getpid()}"
+        self._writer = records.RecordWriter(str(directory / name))
+        self._write(0.0, file_version="brain.Event:2")
+        if first:
+            start = self._protocol.SessionLog(status=self._protocol.SessionLog.START)
+            self._write(0.0, step=first, session_log=start)
+
+    def add(self, generation: int, row: Metrics, moment: float) -> None:
+        """Add a scalar for each metric."""
+        for name, value in row.items():
+            self._write(moment, step=generation, summary=self._summary.scalar(name, value))
+
+    def flush(self) -> None:
+        """Write what was added to the file."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # of what was added and not flushed
+            self._writer.close()
+
+    def _write(self, moment: float, **content: object) -> None:
+        self._writer.write(self._protocol.Event(wall_time=moment, **content).SerializeToString())
+
+
+class WeightsAndBiases:
+    """A run of Weights & Biases; its own environment variables say where to, as WANDB_MODE=offline."""
+
+    def __init__(self, run: Path, config: Mapping[str, object]) -> None:
+        wandb = extra("wandb", "--tracker wandb")
+        only = wandb.Settings(
+            console="off", disable_git=True, x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True
+        )
+        project = os.environ.get("WANDB_PROJECT", "snake-evo")
+        self._run = wandb.init(project=project, name=run.name, config=dict(config), settings=only)
+
+    def add(self, generation: int, row: Metrics, moment: float) -> None:
+        """Log a step."""
+        self._run.log(dict(row), step=generation)
+
+    def flush(self) -> None:
+        """Do nothing: it writes by itself."""
+
+    def close(self) -> None:
+        """End the run."""
+        self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow; its own environment variables say where to, as MLFLOW_TRACKING_URI."""
+
+    def __init__(self, run: Path, config: Mapping[str, object]) -> None:
+        self._flow = extra("mlflow", "--tracker mlflow")
+        self._flow.start_run(run_name=run.name, log_system_metrics=False)
+        self._flow.log_params(dict(config))
+
+    def add(self, generation: int, row: Metrics, moment: float) -> None:
+        """Log a step."""
+        self._flow.log_metrics(dict(row), step=generation, timestamp=int(1000 * moment))
+
+    def flush(self) -> None:
+        """Do nothing: it writes by itself."""
+
+    def close(self) -> None:
+        """End the run."""
+        self._flow.end_run()
+
+
+SERVICES: Mapping[str, Callable[[Path, Mapping[str, object]], Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
+
+
+def require(arguments: Namespace) -> None:
+    """Raise ConfigurationError where a tracker that was asked for is not known or not installed."""
+    if arguments.tensorboard is not None:
+        extra("tensorboardX", "--tensorboard")
+    for name in arguments.tracker:
+        if name not in SERVICES:
+            raise ConfigurationError(f"--tracker: {name!r} is not known; choose {' or '.join(SERVICES)}")
+        extra(name, f"--tracker {name}")
+
+
+class Trackers:
+    """All trackers of a run that were asked for; training goes on without one that fails."""
+
+    def __init__(self, arguments: Namespace) -> None:
+        """Check them before anything is made. Errors are those of `require`, and ResourceError of a folder."""
+        require(arguments)
+        self._events = None if arguments.tensorboard is None else Path(arguments.tensorboard)
+        self._services: list[str] = arguments.tracker
+        self._open: dict[str, Tracker] = {}  # by what was typed
+        if self._events is not None:
+            with resources("write to", self._events):
+                self._events.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, run: Path, config: Mapping[str, Any], first: int) -> Trackers:
+        """Begin with the generation `first` of a run directory; return itself, to be used in a `with`."""
+        if self._events is not None:
+            with resources("write to", self._events):
+                self._open["--tensorboard"] = Events(self._events, "--tensorboard", first)
+        flat = {**dict(_flat(config)), "champion_file": str((run / CHAMPION).absolute())}
+        for name in self._services:
+            try:
+                self._open[f"--tracker {name}"] = SERVICES[name](run, flat)
+            except Exception as error:  # of a library that others wrote, and of the network
+                self.__exit__()
+                raise ConfigurationError(f"--tracker {name}: {first_line(error)}") from error
+        return self
+
+    def add(self, generation: int, metrics: Metrics) -> None:
+        """Show the metrics of a generation, those that are finite numbers."""
+        row = {key: value for key, value in metrics.items() if isinstance(value, int | float) and math.isfinite(value)}
+        for typed, tracker in [*self._open.items()]:
+            try:
+                tracker.add(generation, row, time.time())
+                tracker.flush()
+            except Exception as error:
+                why = getattr(error, "strerror", None) or first_line(error)
+                notice(f"{typed}: no more metrics are written: {why}")
+                del self._open[typed]
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for typed, tracker in self._open.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                notice(f"{typed}: not all is written: {first_line(error)}")
+
+
+def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, object]]:
+    """Yield options by names as "ppo.envs"."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{section}{key}.")
+        else:
+            yield f"{section}{key}", value

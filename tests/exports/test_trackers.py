@@ -1,0 +1,71 @@
+"""Trackers get what a run has in its metrics file, by the libraries themselves and without a network."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.store.run import Run
+from tests.helpers.calling import SMALL, called
+
+
+def scalars_of_wandb(file: Path) -> tuple[dict[str, dict[int, float]], dict[str, Any]]:
+    """Return the values by step, by name, and the configuration in an offline file of Weights & Biases."""
+    store = import_module("wandb.sdk.internal.datastore").DataStore()
+    record = import_module("wandb.proto.wandb_internal_pb2").Record
+    store.open_for_scan(str(file))
+    found, config = dict[str, dict[int, float]](), dict[str, Any]()
+    while (data := store.scan_data()) is not None:
+        one = record()
+        one.ParseFromString(data)
+        config |= {item.key: json.loads(item.value_json) for item in one.run.config.update}
+        for item in one.history.item:
+            name = item.key or "/".join(item.nested_key)
+            found.setdefault(name, {})[one.history.step.num] = json.loads(item.value_json)
+    return found, config
+
+
+def scalars_of_mlflow(folder: Path) -> tuple[dict[str, dict[int, float]], dict[str, Any]]:
+    """Return the same of the only run in a folder of MLflow."""
+    client = import_module("mlflow").MlflowClient(folder.as_uri())
+    (run,) = client.search_runs(["0"])
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    return {name: {one.step: one.value for one in history} for name, history in histories.items()}, run.data.params
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_tracker_gets_the_metrics_and_the_options_offline(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    words = ("small.toml", "--run-dir", "run", "--no-report", "--generations", 2, "--tracker", name)
+    if find_spec(name) is None:
+        assert called(tmp_path, *words, code=2)[1].startswith(f"--tracker {name} needs {name}")
+        assert not (tmp_path / "run").exists()
+        return
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert json.loads(called(tmp_path, *words, "--json")[0].splitlines()[-1])["generations"] == 2
+    if name == "wandb":
+        (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+        found, config = scalars_of_wandb(file)
+    else:
+        found, config = scalars_of_mlflow(tmp_path / "mlruns")
+    assert str(config["ga.population"]) == "20"
+    assert config["champion_file"] == str(tmp_path / "run" / "champion.h5")
+    rows = Run(tmp_path / "run", trusted=True).metrics
+    for metric in ("best", "mean", "frames", "validation"):
+        assert found[metric] == {generation: row[metric] for generation, row in enumerate(rows)}
+
+
+def test_an_unknown_tracker_is_named_and_those_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    assert "choose wandb or mlflow" in called(tmp_path, "small.toml", "--tracker", "comet", code=2)[1]
