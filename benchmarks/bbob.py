@@ -16,7 +16,7 @@ from benchmarks.peers.cma_way import FUNCTIONS, MANY, SIGMA, SIZE, TARGET, insta
 from benchmarks.tables import Form, Limit, Table, number
 from evo import Search
 
-SEEDS, BUDGET = 15, 400_000
+SEEDS, BUDGET = 15, 100_000
 SHORT = ("sphere", "rosenbrock")  # with one seed, of the short form
 ALGORITHMS = {False: "cma_es", True: "sep_cma_es"}  # by whether the covariance matrix is diagonal
 PEERS = ("pycma", "cmaes")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,19 +16,33 @@ from evo.store.run import Run
 from tests.helpers.calling import SMALL, called
 
 
+def records_of_wandb(file: Path) -> Iterator[bytes]:
+    """Yield the records of an offline file of Weights & Biases, which is a log in LevelDB's format."""
+    data, place, record = file.read_bytes(), 7, b""  # after its head
+    while place < len(data):
+        left = 32768 - place % 32768  # of a block
+        if left < 7:
+            place += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, place)
+        record += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or a last part
+            yield record
+            record = b""
+
+
 def scalars_of_wandb(file: Path) -> tuple[dict[str, dict[int, float]], dict[str, Any]]:
-    """Return the values by step, by name, and the configuration in an offline file of Weights & Biases."""
-    store = import_module("wandb.sdk.internal.datastore").DataStore()
-    record = import_module("wandb.proto.wandb_internal_pb2").Record
-    store.open_for_scan(str(file))
+    """Return the values by step, by name, and the configuration."""
+    kind = import_module("wandb.proto.wandb_internal_pb2").Record
     found, config = dict[str, dict[int, float]](), dict[str, Any]()
-    while (data := store.scan_data()) is not None:
-        one = record()
-        one.ParseFromString(data)
-        config |= {item.key: json.loads(item.value_json) for item in one.run.config.update}
-        for item in one.history.item:
+    for data in records_of_wandb(file):
+        record = kind()
+        record.ParseFromString(data)
+        config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        for item in record.history.item:
             name = item.key or "/".join(item.nested_key)
-            found.setdefault(name, {})[one.history.step.num] = json.loads(item.value_json)
+            found.setdefault(name, {})[record.history.step.num] = json.loads(item.value_json)
     return found, config
 
 
