@@ -58,7 +58,8 @@ class ExactLearner(Learner):
         self._target = Weights(network, self._plan) if self.has_target else self.network_weights
         self._threads = Threads(threads, lambda: workspace(self._plan))
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
-        self.unload()
+        self._data: dict[str, NDArray[Any]] = {}
+        self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
 
     def warm_up(self) -> None:
         """Compile, or load from Numba's cache, what updates call, by an update from an example of zeros."""
@@ -115,8 +116,7 @@ class ExactLearner(Learner):
 
     def unload(self) -> None:
         """Release what `load` took."""
-        self._data: dict[str, NDArray[Any]] = {}
-        self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
+        self._data, self._observations = {}, np.empty((0, 0), np.float32)
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B], as `Learner.update`."""
