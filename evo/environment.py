@@ -62,6 +62,11 @@ class Environment(Protocol):
         return ()
 
     @property
+    def unit_actions(self) -> bool:
+        """Whether continuous actions are numbers from -1 to 1."""
+        return True
+
+    @property
     def continuous(self) -> bool:
         """Whether actions are numbers, not choices."""
         return False

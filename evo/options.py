@@ -117,6 +117,7 @@ class AlgorithmOptions(Section):
     remembers: ClassVar[bool] = False  # whether what learns may have a network with memory
     replays: ClassVar[bool] = False  # whether a resume plays recorded training episodes again
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = ""  # what is recorded; "" = no transitions
+    output: ClassVar[Literal["", "tanh"]] = ""  # the activation of outputs that it needs; "" = that of [policy]
     in_probe: ClassVar[Mapping[str, Any]] = {}  # options with other values in a short probe of what a run takes
     noise_recipe: ClassVar[int] = 1  # of its candidates; 2 where weights have standard deviations of their own
 

@@ -3,7 +3,7 @@
 A generation, in the order of its calls:
 
     play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions
-    add them to the replay buffer                            DQN.receive -> evo.learning.replay_buffer
+    add them to the replay buffer                            OffPolicyMethod.receive -> evo.learning.replay_buffer
     for every `frames_per_update` frames played:             DQN.learn
         sample a batch, by priority                          ReplayBuffer.sample, DQN.examples
         loss of each example, its mean, its gradient         DQNLoss
@@ -11,12 +11,12 @@ A generation, in the order of its calls:
         new priorities; move the target network              ReplayBuffer.update_priorities, Learner.update_target
 
 The original learns from 8 examples a frame: a batch of 32 every 4 frames. `evo.learning.gradient_algorithm` is the loop
-around a method.
+around a method, `evo.learning.off_policy` what methods with a replay buffer share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -26,11 +26,12 @@ from pydantic import Field, model_validator
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, ShouldStop
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
+from evo.learning.off_policy import OffPolicyMethod
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
-from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
+from evo.records import ActionRule, Metrics
 from evo.setup import Setup
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ReplayOptions(AlgorithmOptions):
     max_gradient_norm: hp.MaxGradientNorm = 10.0
     gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
     gamma_points: hp.GammaPoints = Field(default_factory=list)
-    n_step: int = Field(3, ge=1, le=1000, description="steps of n-step returns")
+    n_step: hp.NStep = 3
     double: bool = Field(
         True,
         description="double Q-learning: the online network chooses the action that the target network values",
@@ -60,10 +61,10 @@ class ReplayOptions(AlgorithmOptions):
     huber_delta: hp.HuberDelta = 1.0
     epsilon: hp.Epsilon = hp.EPSILON
     symmetry: hp.BoardSymmetry = False
-    replay_size: int = Field(500_000, ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")
-    learning_starts: int = Field(20_000, ge=1, description="transitions in the replay buffer before the first update")
-    frames_per_update: int = Field(64, ge=1, description="frames played per update")
-    batch_size: int = Field(512, ge=1, le=1 << 20, description="transitions per update")
+    replay_size: hp.ReplaySize = 500_000
+    learning_starts: hp.LearningStarts = 20_000
+    frames_per_update: hp.FramesPerUpdate = 64
+    batch_size: hp.BatchSize = 512
     prioritized: bool = Field(True, description="prioritised replay, by TD error; false = uniform")
     priority_exponent: float = Field(0.6, gt=0, le=2, description="exponent alpha of priorities")
     importance_exponent: float = Field(0.4, ge=0, le=1, description="initial importance-sampling exponent beta")
@@ -79,8 +80,7 @@ class ReplayOptions(AlgorithmOptions):
 
     @model_validator(mode="after")
     def _can_learn(self) -> Self:
-        if self.learning_starts > self.replay_size:
-            raise ValueError(f"learning_starts: {self.learning_starts} of a replay_size of {self.replay_size}")
+        hp.check_learning_starts(self.learning_starts, self.replay_size)
         if not self.target_every and not self.target_tau:
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
@@ -114,6 +114,7 @@ class DQNLoss(ActionValueLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
     bootstraps: ClassVar[bool] = True  # the target needs a target network, which the learner makes then
+    has_target: ClassVar[bool] = True
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1).
@@ -148,25 +149,21 @@ def chosen_values(values: Any, scores: Any, allowed: Any) -> Any:
     return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 
 
-class DQN(GradientMethod):
+class DQN(OffPolicyMethod):
     """Updates on samples of the replay buffer, towards a target network."""
 
     heads: ClassVar[str] = "q"  # outputs are values of actions
-    replays: ClassVar[bool] = True  # `learn` samples the buffer: it is given no transitions
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Begin with an empty replay buffer."""
         from evo.games.symmetry import Symmetry
-        from evo.learning.replay_buffer import ReplayBuffer
 
-        super().__init__(setup, options.max_gradient_norm)
+        alpha = options.priority_exponent if options.prioritized else 0.0
+        super().__init__(options, setup, alpha)
         self.options, environment = options, setup.environment
         # Forward passes of an example: online(s_t), target(s_t+n), and with `double` online(s_t+n).
         self.passes = 3 if options.double else 2
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
-        alpha = options.priority_exponent if options.prioritized else 0.0  # 0: uniform sampling
-        self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, alpha)
-        self._owed = 0  # frames played that no update was made for yet
 
     def loss(self) -> DQNLoss:
         """Return the loss against the target network."""
@@ -180,12 +177,11 @@ class DQN(GradientMethod):
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make the updates that are due for the frames played."""
         options, seed, learner = self.options, self.setup.seed, self.learner
-        updates, self._owed = divmod(self._owed, options.frames_per_update)
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
         learning_rate = options.learning_rate_at(frames)
         batch = np.arange(options.batch_size, dtype=np.int32)  # all rows of what is loaded
         means, seconds_moving = UpdateMeans("loss", "q_value"), 0.0
-        for update in range(updates):
+        for update in self.updates_due():
             if should_stop():  # the run ends while this learns in the background
                 break
             began = clock.wall()
@@ -209,7 +205,7 @@ class DQN(GradientMethod):
         environment, symmetry = self.setup.environment, self._symmetry
         observations = observed(environment, sample.observations)  # rebuilt from the game's snapshots
         next_observations = observed(environment, sample.next_observations)
-        actions, next_masks = sample.actions, sample.next_action_masks
+        actions, next_masks = sample.actions.astype(np.int8), sample.next_action_masks
         if next_masks is None:  # all actions are allowed
             next_masks = np.ones((len(actions), self.setup.network.actions), np.int8)
         if symmetry is not None:
@@ -226,44 +222,6 @@ class DQN(GradientMethod):
             "next_action_masks": next_masks,
             "importance_weights": self.buffer.importance_weights(sample.probabilities, beta),
         }
-
-    def receive(
-        self, transitions: Transitions, before: EnvStates | None, frames: int, seeds: NDArray[np.uint64] | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Add what was played, the last of `frames`, to the replay buffer; return the record to fill it from again.
-
-        `before` are the environments' states where segments began; `seeds` [E] those of whole episodes, if known.
-        """
-        from evo.learning.replay_buffer import GAMMA
-
-        options = self.options
-        self.buffer.gamma = hp.value_at(options.gamma_points, frames) if options.gamma_points else options.gamma
-        if self.setup.environment.game is None:  # it cannot be played again without its environments
-            before = seeds = None
-        record = self.buffer.add(transitions, before, seeds)
-        if len(self.buffer) >= options.learning_starts:
-            self._owed += len(transitions)
-        return {**record, GAMMA: np.array([self.buffer.gamma])} if options.gamma_points else record
-
-    # Checkpoints ------------------------------------------------------------------------------------------------------
-
-    def growth(self) -> int:
-        """Return the bytes of the replay buffer that are not filled yet."""
-        return self.buffer.unfilled
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the learner's state, frames without an update, and what replaying the records cannot rebuild."""
-        return {**super().state(), "owed": np.array([self._owed], np.int64), **self.buffer.state()}
-
-    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Restore the learner, and the replay buffer by playing recorded actions again; a fork begins with none."""
-        super().restore(state, records)
-        if records:
-            self._owed = int(np.asarray(state["owed"])[0])
-            self.buffer.restore(state, self.setup.environment_in, records)
-        else:
-            self._owed = 0
-            self.buffer.clear()
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:

@@ -23,6 +23,14 @@ exp, log = (njit(cache=True, error_model="numpy", nogil=True)(function) for func
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def tanh(x):  # type: ignore[no-untyped-def]
+    """Return the hyperbolic tangent of x, up to an absolute error of a few 1e-16."""
+    rest = exp(-2.0 * abs(x))
+    value = (1.0 - rest) / (1.0 + rest)
+    return value if x > 0 else -value
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def _powers(values, exponent, out):  # type: ignore[no-untyped-def]
     for k in range(values.shape[0]):
         out[k] = exp(exponent * log(values[k]))

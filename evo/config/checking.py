@@ -240,6 +240,10 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
 
     def build(environment: Environment) -> None:
         fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
+        if algorithm and algorithm.learns and not algorithm.output and fitted[0].output != "linear":
+            raise ConfigurationError("policy.output: this algorithm learns linear outputs; leave this option out")
+        if algorithm and algorithm.output:
+            fitted[0] = fitted[0].model_copy(update={"output": algorithm.output})
         if environment.problem is not None and fitted[0] != Policy().resolved():
             raise ConfigurationError("policy: a fitness function has no network; leave this section out")
         if algorithm and algorithm.learns and environment.problem is not None:

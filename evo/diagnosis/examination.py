@@ -138,7 +138,7 @@ def far_actions(signs: Signs) -> Checked | None:
         "far_actions",
         "Actions are far from the network's outputs, so most of their range is never tried.",
         f"Actions go from {low:g} to {high:g}; outputs begin near 0, with a standard deviation of about 1.",
-        "Wrap the environment where it is registered: gymnasium.wrappers.RescaleAction(env, -1, 1).",
+        "Scale them: --set environment.rescale_actions=true, or of a game of your own, in its step.",
         max(-low, high) > FAR,
     )
 

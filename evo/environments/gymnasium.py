@@ -55,6 +55,9 @@ class Options(EnvironmentOptions):
     instances: int = Field(
         16, ge=1, le=1024, description="environments that a worker keeps open, whose episodes are played side by side"
     )
+    rescale_actions: bool = Field(
+        False, description="continuous actions from -1 to 1 are scaled to the bounds of the environment's Box"
+    )
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
     wrappers: list[Annotated[str, Field(pattern=r"^\w+(\.\w+)*:[A-Za-z]\w*$")]] = Field(
         [],
@@ -66,19 +69,19 @@ class Options(EnvironmentOptions):
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
         usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1, "seed_bits": 31, "instances": 16}
-        usual["wrappers"] = []
+        usual |= {"wrappers": [], "rescale_actions": False}
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
     def league(self) -> dict[str, Any]:
-        """Return how observations are wrapped and normalised, and how many are shown together."""
-        chosen = {"normalise": self.normalise, "wrappers": self.wrappers}
+        """Return how observations are wrapped and normalised, how many are shown together, and what actions mean."""
+        chosen = {"normalise": self.normalise, "wrappers": self.wrappers, "rescale_actions": self.rescale_actions}
         return {"stack": self.stack, **{key: value for key, value in chosen.items() if value}}
 
     @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
-        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "wrappers", "instances"})
+        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "wrappers", "instances", "rescale_actions"})
 
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
@@ -190,7 +193,7 @@ class GymnasiumEnvironment(environment.Environment):
             ) from error
         try:
             shown = with_array_observations(env, name, self.options.stack, scaled=not self.options.normalise)
-            return with_known_actions(shown, name)
+            return with_known_actions(shown, name, self.options.rescale_actions)
         except ConfigurationError:
             close(env)
             raise
@@ -214,6 +217,11 @@ class GymnasiumEnvironment(environment.Environment):
     def actions(self) -> int:
         """Return the number of actions or, where they are continuous, of their dimensions."""
         return self._spaces.actions
+
+    @property
+    def unit_actions(self) -> bool:
+        """Return whether actions are a Box from -1 to 1."""
+        return self._spaces.unit_actions
 
     @property
     def continuous(self) -> bool:

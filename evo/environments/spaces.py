@@ -59,6 +59,7 @@ class Spaces(NamedTuple):
     notices: tuple[str, ...]
     drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
     pixels: Pixels | None = None  # where observations are those
+    unit_actions: bool = False  # whether actions are a Box from -1 to 1
 
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
@@ -82,7 +83,8 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     continuous = isinstance(taken, gymnasium.spaces.Box)
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels)
+    unit = continuous and bool((taken.low == -1).all() and (taken.high == 1).all())
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit)
 
 
 def with_array_observations(
@@ -158,10 +160,10 @@ def _side_by_side(frames: Any) -> Any:
     return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
 
 
-def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool = False) -> gymnasium.Env[Any, Any]:
     """Return an environment with Discrete actions from 0 on, or with a one-dimensional Box of them.
 
-    ConfigurationError where its actions are others, or more than can be recorded.
+    Numbers are `rescaled` from -1 to 1. ConfigurationError where its actions are others, or more than can be recorded.
     """
     from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
     from gymnasium.wrappers import TransformAction
@@ -180,11 +182,22 @@ def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env
     elif isinstance(taken, Box) and 0 not in taken.shape and np.issubdtype(taken.dtype, np.floating):
         shape = taken.shape
         flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
-        return env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
+        env = env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
+        return _rescaled(env, name) if rescaled else env
     raise ConfigurationError(
         f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
         "Box of numbers are needed"
     )
+
+
+def _rescaled(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    """Return an environment whose actions are from -1 to 1; ConfigurationError where its own have no bounds."""
+    from gymnasium.wrappers import RescaleAction
+
+    taken: Any = env.action_space
+    if not (np.isfinite(taken.low).all() and np.isfinite(taken.high).all()):
+        raise ConfigurationError(f"environment.rescale_actions: {name} has actions {taken}, without bounds")
+    return RescaleAction(env, np.float32(-1), np.float32(1))
 
 
 def _with_combinations(env: gymnasium.Env[Any, Any], sides: list[int], low: NDArray[Any]) -> gymnasium.Env[Any, Any]:

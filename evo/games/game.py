@@ -69,6 +69,11 @@ class GameEnvironment(Environment):
     codes, symmetry = _declared("codes"), _declared("symmetry")
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
+    @property
+    def unit_actions(self) -> bool:
+        """Return whether continuous actions are from -1 to 1."""
+        return (self.definition.action_low, self.definition.action_high) == (-1.0, 1.0)
+
     def __post_init__(self) -> None:
         """Call the author's functions of options here, where a mistake in them is one in the experiment."""
         for name in DECLARED:

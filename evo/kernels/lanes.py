@@ -71,6 +71,7 @@ def forward(  # type: ignore[no-untyped-def]
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)
     compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
+    weightless.activate(layers[last], scores, lanes)
 
 
 def compile_layers(layers: Any, packed: Any, large: Any, nonzero: Any, x: Any) -> None:

@@ -74,6 +74,7 @@ def table(network: Network) -> NDArray[np.void]:
     """Return the layers as the kernels read them.  # [rows] LAYER, ANY_LAYER, MEMORY_LAYER"""
     rows, packed, parts = [], 0, list(_rows(network))
     usual = all(layer.weighted and layer.activation == "relu" for layer in network.layers[:-1])
+    usual = usual and not network.layers[-1].activation
     for i, (kind, layer, biases, memory, memory_size) in enumerate(parts):
         group = _group(parts, i)
         norm = packed + _blocks_size(layer, group)

@@ -119,11 +119,14 @@ def metrics_of(results: Sequence[Result]) -> tuple[Metrics, dict[str, NDArray[An
     return metrics, {"return": returns, "length": lengths}
 
 
-def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
-    """Return the first weights of a run with this seed, drawn as those of a candidate without parents.  # [P]"""
+def initial_weights(network: Network, seed: int, number: int = 0) -> NDArray[np.float32]:
+    """Return the first weights of a network of a run, drawn as those of a candidate without parents.  # [P]
+
+    `number` is 0 of the one that plays.
+    """
     from evo.networks.candidates import Rebuilder
 
-    fresh = replace(WeightSource.of_row(-1), keys=np.array([stream(seed, Purpose.INITIAL)], np.uint64))
+    fresh = replace(WeightSource.of_row(-1), keys=np.array([stream(seed, Purpose.INITIAL, 0, number)], np.uint64))
     weights = np.empty(network.size, np.float32)
     Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), fresh, 0, weights)
     return weights

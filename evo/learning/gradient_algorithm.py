@@ -32,7 +32,8 @@ from evo.records import (
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, Learner, Pieces, PolicyLoss
+    from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, Pieces, PolicyLoss
+    from evo.networks.network import Network
 
 LEARNED = "learning"  # kind of kernels
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
@@ -59,6 +60,7 @@ class GradientMethod(ABC):
     heads: ClassVar[str]  # what the network's outputs are, "policy" or "q"; a fork continues a state of the same only
     replays: ClassVar[bool] = False  # it learns from a replay buffer of its own, and `learn` is given no transitions
     passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
+    backward_passes: int = 1
 
     def __init__(self, setup: Setup, max_gradient_norm: float, pieces: Pieces | None = None) -> None:
         """Prepare; ValueError where there are no options of a learner. A network with memory learns by `pieces`."""
@@ -70,7 +72,7 @@ class GradientMethod(ABC):
         self._learner: Learner | None = None
 
     @abstractmethod
-    def loss(self) -> PolicyLoss | ActionValueLoss:
+    def loss(self) -> PolicyLoss | ActorLoss | ActionValueLoss:
         """Return the loss."""
 
     @abstractmethod
@@ -84,6 +86,11 @@ class GradientMethod(ABC):
         `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
         "examples", those of all updates.
         """
+
+    @property
+    def learned_network(self) -> Network:
+        """The network whose outputs the loss takes, with the weights of the one that plays."""
+        return self.setup.network
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the weights that a run begins with, made of freshly drawn ones.  # [P] -> [P]"""
@@ -112,7 +119,7 @@ class GradientMethod(ABC):
             setup = self.setup
             assert setup.learner is not None
             self._learner = make_learner(
-                setup.network, setup.learner, self.loss(), self._max_gradient_norm, self._pieces
+                self.learned_network, setup.learner, self.loss(), self._max_gradient_norm, self._pieces
             )
             self._learner.warm_up()
             clock.progress.say_compiled(LEARNED)
@@ -140,7 +147,7 @@ class GradientMethod(ABC):
         metrics = self.learn(played, generation, frames, should_stop)
         self.learner.unload()  # else two generations are in memory while the next one is played
         seconds, examples = clock.wall() - began, metrics.pop("examples")
-        passes = {"forward_passes": self.passes * examples, "backward_passes": examples}
+        passes = {"forward_passes": self.passes * examples, "backward_passes": self.backward_passes * examples}
         return {**metrics, **passes, "seconds_learning": seconds - metrics["seconds_moving"]}
 
     def growth(self) -> int:

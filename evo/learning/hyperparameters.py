@@ -130,6 +130,20 @@ def pieces_of(options: Any, network: Network) -> Pieces | None:
     return Pieces(steps, options.burn_in)
 
 
+# Replay buffers
+NStep = Annotated[int, Field(ge=1, le=1000, description="steps of n-step returns")]
+ReplaySize = Annotated[int, Field(ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")]
+LearningStarts = Annotated[int, Field(ge=1, description="transitions in the replay buffer before the first update")]
+FramesPerUpdate = Annotated[int, Field(ge=1, description="frames played per update")]
+BatchSize = Annotated[int, Field(ge=1, le=1 << 20, description="transitions per update")]
+
+
+def check_learning_starts(learning_starts: int, replay_size: int) -> None:
+    """Raise ValueError where learning would never start."""
+    if learning_starts > replay_size:
+        raise ValueError(f"learning_starts: {learning_starts} of a replay_size of {replay_size}")
+
+
 # Q-learning
 Epsilon = Annotated[
     Points,

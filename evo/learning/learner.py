@@ -44,6 +44,7 @@ class PolicyLoss(ABC):
     """
 
     clipped: ClassVar[bool] = False  # PPO's surrogate, else log probability times advantage
+    has_target: ClassVar[bool] = False
 
     actions: int  # number of actions, or their dimensions
     is_gaussian: bool = False
@@ -51,6 +52,24 @@ class PolicyLoss(ABC):
     @abstractmethod
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "policy_loss", "value_loss", "entropy" and "approx_kl", [B] each."""
+
+
+@dataclass(frozen=True)
+class ActorLoss(ABC):
+    """The loss of an actor whose action tanh(u) a critic values: stated in TensorFlow by its algorithm.
+
+    Outputs are the means of u; of an actor that is drawn, also the inputs of tanh whose values say the log standard
+    deviations. A batch has "noise" [B, D], the standard normal numbers of the draws; of the action "slopes" [B, D], the
+    critic's derivative, and "values" [B]. The setting "temperature" weights the log probability.
+    """
+
+    has_target: ClassVar[bool] = False
+
+    actions: int  # their dimensions
+
+    @abstractmethod
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss" and "log_probability", [B] each."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,8 @@ class ActionValueLoss(ABC):
     adds "next_online_outputs" and "next_target_outputs" [B, O], those of its network and of its target network.
     """
 
-    bootstraps: ClassVar[bool] = False  # from a target network, which its learner has then
+    bootstraps: ClassVar[bool] = False  # from a target network: the learner computes the targets
+    has_target: ClassVar[bool] = False  # whether its learner has a target network
 
     actions: int
     dueling: bool
@@ -107,8 +127,7 @@ class Learner(ABC):
     """
 
     def __init__(self, network: Network, loss: Loss) -> None:
-        self.network = network
-        self.has_target = isinstance(loss, ActionValueLoss) and loss.bootstraps
+        self.network, self.has_target = network, bool(getattr(loss, "has_target", False))
         self.updates = 0  # in all
         self._buffer = np.empty(0, np.float32)
 

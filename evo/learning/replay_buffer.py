@@ -44,7 +44,7 @@ class Sample(NamedTuple):
     slots: NDArray[np.int64]  # [B]
     probabilities: NDArray[np.float64]  # [B] of being drawn
     observations: NDArray[np.generic]  # [B, ...]
-    actions: NDArray[np.int8]  # [B]
+    actions: NDArray[np.generic]  # [B] int8, or [B, D] float32
     n_step_rewards: NDArray[np.float32]  # [B] discounted sums
     discounts: NDArray[np.float32]  # [B] of the value n steps later; 0 where the episode terminated
     next_observations: NDArray[np.generic]  # [B, ...] n steps later
@@ -145,7 +145,8 @@ class ReplayBuffer:
             slots = np.arange(max(self.written - len(transitions), self.written - self.capacity), self.written)
             set_priorities(self._tree, slots % self.capacity, np.full(len(slots), self._highest, np.int64))
         if before is not None:
-            return {**record, "actions": transitions.actions.reshape(len(before), -1)}
+            actions = transitions.actions
+            return {**record, "actions": actions.reshape(len(before), -1, *actions.shape[1:])}
         if seeds is not None:
             last = np.flatnonzero(transitions.ends != GOES_ON)
             lengths = np.diff(last, prepend=-1).astype(np.int32)
@@ -229,8 +230,9 @@ class ReplayBuffer:
         for number, record in enumerate(records):
             if "actions" not in record:  # of the generation that a fork began with
                 continue
-            played = np.asarray(record["actions"], np.int8)
-            count = played.size
+            continuous = record["actions"].dtype.kind == "f"
+            played = np.asarray(record["actions"], np.float32 if continuous else np.int8)
+            count = played.size // (played.shape[-1] if continuous else 1)
             self.gamma = float(record[GAMMA][0]) if GAMMA in record else self.gamma
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:

@@ -25,7 +25,7 @@ def build_keras(
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to outputs [B, O], with weights in the order of `network.split`.
 
-    Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
+    Layers have the activations and normalisations of the network's options. Layers are
     named as in `network.names()`; `0_norm` normalises layer 0. A network with memory is a model from observations and
     hidden states [B, S] to outputs and the next states. With `dtype` bfloat16 hidden layers compute in bfloat16;
     the output layer and all weights stay float32. With `normalisation` the model takes observations as they are before

@@ -75,6 +75,11 @@ class Options(Section):
         exclude_if=lambda memory: not memory,
         description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none',
     )
+    output: Literal["linear", "tanh"] = Field(
+        "linear",
+        exclude_if=lambda name: name == "linear",
+        description="activation of the outputs; tanh = continuous actions from -1 to 1, as SAC and TD3 have",
+    )
     layers: list[Annotated[str, AfterValidator(checked)]] = Field(
         [],
         exclude_if=lambda layers: not layers,
@@ -147,7 +152,7 @@ class Options(Section):
         if self.layers:
             specs = [self._completed(parse(text), codes) for text in self.layers]
             layers = {**UNUSED, "layers": list(map(str, specs))}
-            return Options.model_construct(inference=self.player, **layers)  # type: ignore[arg-type]
+            return Options.model_construct(inference=self.player, output=self.output, **layers)  # type: ignore[arg-type]
         plain, own = self.kind == "linear", {"conv": self.conv, "dense": self.dense, "padding": self.padding}
         layers = {**(PRESETS[self.preset] if self.preset else own)}
         if self.kind != "cnn":
@@ -162,6 +167,7 @@ class Options(Section):
             norm="none" if plain else self.norm,
             activation="relu" if plain else self.activation,
             memory=self.memory,
+            output=self.output,
             inference=self.player,
             **layers,  # type: ignore[arg-type]
         )
@@ -218,7 +224,8 @@ class Network:
                 _normalise_or_activate(layers, spec.kind, shape)
             else:
                 layers.append(_layer(options, spec, layers, shape))
-        layers.append(_layer(options, LayerSpec("dense", (actions + extra,)), layers, shape))
+        last = _layer(options, LayerSpec("dense", (actions + extra,)), layers, shape)
+        layers.append(replace(last, activation="tanh") if options.output == "tanh" else last)
         return cls(options, tuple(shape), actions, tuple(layers))
 
     @classmethod

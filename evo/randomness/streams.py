@@ -121,6 +121,7 @@ class Purpose(IntEnum):
     MIRROR = 14  # augmentation of transitions by symmetry
     EXPLORE = 15  # epsilon-greedy: random actions
     GAME = 16  # random numbers of a compiled game of the plug-in kind
+    NOISE = 17  # actions that an update draws: of targets, and of the actor
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

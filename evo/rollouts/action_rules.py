@@ -13,19 +13,23 @@ from numba import njit, types
 from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.functions import exp, tanh
 from evo.games import contract
 from evo.randomness.philox_compiled import draw, philox
 from evo.randomness.streams import Purpose
 
 kernel_cache.use(__name__)
 
-SOFTMAX, EPSILON_GREEDY, GAUSSIAN = 1, 2, 3
+SOFTMAX, EPSILON_GREEDY, GAUSSIAN, SQUASHED, NOISY, UNIFORM = range(1, 7)
 RULES = {  # None: compiled without any draw
-    "greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY, "gaussian": GAUSSIAN,
+    "greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY,
+    "gaussian": GAUSSIAN, "squashed": SQUASHED, "noisy": NOISY, "uniform": UNIFORM,  # of continuous actions
 }  # fmt: skip
 ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
 SQUARINGS = 10
 LOWEST, HIGHEST = -20.0, 2.0  # log standard deviations are clipped to these
+SQUASHED_LOWEST, SQUASHED_HIGHEST = -5.0, 2.0  # what outputs of -1 and 1 mean as log standard deviations
+SATURATED = 18.0  # beyond it, tanh is 1 in float64
 UNIT = 2.0**-32
 
 
@@ -99,21 +103,45 @@ def standard_normal(seed, step, number):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def draw_action(scores, width, lane, rule, seed, step, action):  # type: ignore[no-untyped-def]
-    """Write a lane's continuous action, its means or, with a rule, a normal draw; return whether all is finite.
+def squashed_log_deviation(output):  # type: ignore[no-untyped-def]
+    """Return the log standard deviation that an output from -1 to 1 means."""
+    return SQUASHED_LOWEST + 0.5 * (SQUASHED_HIGHEST - SQUASHED_LOWEST) * (output + 1.0)
 
-    `scores` flat float32 [O, width]: D means, then D log standard deviations, then anything; `action` [D], of float32
-    or of its values in float64.
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _drawn(rule, epsilon, mean, deviation, seed, step, d):  # type: ignore[no-untyped-def]
+    """Return number `d` of a continuous action by its outputs; `deviation` is read where the rule has such outputs."""
+    if rule == UNIFORM:
+        word, _, _, _ = philox(seed, np.uint64(step), np.uint64(d), np.uint64(ACTION), np.uint64(0))
+        return (np.float64(word) + 0.5) * (2.0 * UNIT) - 1.0
+    normal = standard_normal(seed, step, d)
+    if rule == GAUSSIAN:
+        return mean + exp_by_squaring(min(max(deviation, LOWEST), HIGHEST)) * normal
+    if rule == NOISY:
+        return min(max(mean + epsilon * normal, -1.0), 1.0)
+    noise = tanh(min(max(exp(squashed_log_deviation(deviation)) * normal, -SATURATED), SATURATED))
+    return (mean + noise) / (1.0 + mean * noise)  # tanh(u + v) of tanh u, the mean, and tanh v
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def draw_action(scores, width, lane, rule, epsilon, seed, step, action):  # type: ignore[no-untyped-def]
+    """Write a lane's continuous action, its means or, with a rule, a draw; return whether all is finite.
+
+    `scores` flat float32 [O, width]: D means, then of some rules D outputs of deviations, then anything; `action` [D],
+    of float32 or of its values in float64.
     """
     count = action.shape[0]
-    for d in range(count if rule is None else 2 * count):
+    spread = False
+    if rule is not None:
+        spread = rule in (GAUSSIAN, SQUASHED)
+    for d in range(2 * count if spread else count):
         if not np.isfinite(scores[d * width + lane]):
             return False
     for d in range(count):
         value = np.float64(scores[d * width + lane])
         if rule is not None:
-            spread = exp_by_squaring(min(max(np.float64(scores[(count + d) * width + lane]), LOWEST), HIGHEST))
-            value += spread * standard_normal(seed, step, d)
+            deviation = np.float64(scores[(count + d) * width + lane]) if spread else 0.0
+            value = _drawn(rule, epsilon, value, deviation, seed, step, d)
         action[d] = np.float32(value)
     return True
 
@@ -159,7 +187,7 @@ def _decide(scores, width, lane, allowed, rule, epsilon, seed, step, continuous)
         return action, action >= 0
 
     def numbers(scores, width, lane, allowed, rule, epsilon, seed, step, continuous):  # type: ignore[no-untyped-def]
-        finite = draw_action(scores, width, lane, rule, seed, step, continuous)
+        finite = draw_action(scores, width, lane, rule, epsilon, seed, step, continuous)
         return continuous, finite
 
     return choice if isinstance(continuous, types.NoneType) else numbers

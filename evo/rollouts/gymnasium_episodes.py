@@ -225,7 +225,8 @@ def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:
 
         def draw(outputs: NDArray[np.float32], _: Any, seed: np.uint64, step: int) -> Any:
             action = np.empty(environment.actions, np.float32)
-            return action if draw_action(outputs, 1, 0, RULES[how.kind], seed, step, action) else None
+            finite = draw_action(outputs, 1, 0, RULES[how.kind], how.epsilon, seed, step, action)
+            return action if finite else None
 
         return draw
     everything, rule = np.ones(environment.actions, np.int8), RULES[how.kind]

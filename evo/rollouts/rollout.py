@@ -188,9 +188,9 @@ def fits(kind: str, environment: Environment, network: Network) -> bool:
 
     Gaussian actions are continuous, with a mean and a log standard deviation each.
     """
-    if kind == "gaussian":
+    if kind in ("gaussian", "squashed"):
         return environment.continuous and network.outputs >= 2 * environment.actions
-    return kind == "greedy" or not environment.continuous
+    return kind == "greedy" or environment.continuous == (kind in ("noisy", "uniform"))
 
 
 class Kernel(Protocol):
@@ -284,9 +284,12 @@ class Rollout:
         """
         check_arithmetic()
         if not self.takes(task.action_rule):
-            if task.action_rule.kind == "gaussian":
-                raise ValueError("gaussian actions are continuous, with a mean and a log standard deviation each")
-            raise ValueError(f"continuous actions are greedy or gaussian, not {task.action_rule.kind}")
+            kind = task.action_rule.kind
+            if kind in ("gaussian", "squashed"):
+                raise ValueError(f"{kind} actions are continuous, with a mean and a log standard deviation each")
+            raise ValueError(
+                f"{kind} is no rule for {'continuous' if self.environment.continuous else 'discrete'} actions"
+            )
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):

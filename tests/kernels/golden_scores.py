@@ -77,7 +77,7 @@ def chosen() -> str:
     digest = hashlib.sha256(np.array([exp_by_squaring(-0.37 * k) for k in range(1000)], "<f8").tobytes())
     for step, row in enumerate(rows):
         drawn = [choose_action(row, 1, 0, allowed, rule, 0.4, np.uint64(7), step) for rule in (SOFTMAX, EPSILON_GREEDY)]
-        draw_action(row, 1, 0, GAUSSIAN, np.uint64(7), step, numbers)
+        draw_action(row, 1, 0, GAUSSIAN, 0.0, np.uint64(7), step, numbers)
         digest.update(np.array(drawn, np.int8).tobytes() + numbers.astype("<f4").tobytes())
     return digest.hexdigest()
 

@@ -69,11 +69,11 @@ def test_normals_have_mean_zero_variance_one_and_do_not_repeat() -> None:
 @pytest.mark.parametrize("log_deviation", [-30.0, -20.0, -1.0, 0.0, 1.5, 2.0, 40.0])
 def test_an_action_is_its_mean_and_the_clipped_deviation_times_a_normal(log_deviation: float) -> None:
     outputs, action = np.array([0.5, -3, log_deviation, -1, 9], np.float32), np.empty(2, np.float32)
-    assert draw_action(outputs, 1, 0, GAUSSIAN, np.uint64(3), 4, action)
+    assert draw_action(outputs, 1, 0, GAUSSIAN, 0.0, np.uint64(3), 4, action)
     spreads = np.exp([min(max(log_deviation, -20), 2), -1])
     expected = [mean + s * plain_normal(3, 4, d) for d, (mean, s) in enumerate(zip((0.5, -3), spreads, strict=True))]
     np.testing.assert_allclose(action, expected, rtol=1e-6)
-    assert draw_action(outputs, 1, 0, None, np.uint64(3), 4, action)
+    assert draw_action(outputs, 1, 0, None, 0.0, np.uint64(3), 4, action)
     assert action.tolist() == [0.5, -3]
 
 
@@ -167,7 +167,7 @@ def test_a_mean_or_a_deviation_that_is_not_finite_ranks_worst(place: int) -> Non
 @pytest.mark.parametrize("rule", ["softmax", "epsilon_greedy"])
 def test_numbers_are_not_chosen_as_choices_are(rule: Any) -> None:
     _, rollout = pendulum()
-    with pytest.raises(ValueError, match="greedy or gaussian"):
+    with pytest.raises(ValueError, match=f"{rule} is no rule for continuous actions"):
         played(rollout, constant(rollout, [0, 0, 0]), ActionRule(rule))
 
 

@@ -226,8 +226,9 @@ def normalise_back(layer, weights, x, count, sums):  # type: ignore[no-untyped-d
     for r in range(count * layer.pixels):
         at, normal = layer.d_output + r * layer.row, layer.normal + r * layer.row
         for f in range(0, filters, WIDTH):
-            add_product(sums, layer.scale + f, x, at + f, x, normal + f)
-            add_vector(sums, layer.shift + f, x, at + f)
+            if sums is not None:
+                add_product(sums, layer.scale + f, x, at + f, x, normal + f)
+                add_vector(sums, layer.shift + f, x, at + f)
             multiply_vector(x, at + f, weights, gamma + f)
         mean = sum_of_products(x, at, ALONE, filters) / np.float32(filters)
         along = sum_of_products(x, at, normal, filters) / np.float32(filters)

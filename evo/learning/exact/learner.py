@@ -15,18 +15,20 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.compiled.functions import integer_power
-from evo.learning.exact import losses
-from evo.learning.exact.passes import forward, gradients_of, unpack
+from evo.learning.exact import losses, squashed
+from evo.learning.exact.passes import forward, gradients_of, slopes_of, unpack
 from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
 from evo.learning.exact.weights import Weights, follow, norm_of, step
-from evo.learning.learner import BETAS, ActionValueLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
+from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 MASKS = {"action_masks", "next_action_masks"}
+PER_ACTION = {*MASKS, "noise", "slopes"}
+NO_ACTIONS = np.empty(0, np.float32)
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
 NUMBERS = (*OF_A_POLICY, "targets", "n_step_rewards", "discounts", "importance_weights")  # of an example
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
@@ -39,23 +41,24 @@ class ExactLearner(Learner):
         self,
         network: Network,
         threads: int,
-        loss: PolicyLoss | ActionValueLoss,
+        loss: PolicyLoss | ActorLoss | ActionValueLoss,
         max_gradient_norm: float = 0.0,
         pieces: Pieces | None = None,
+        to_inputs: bool = False,
     ) -> None:
         """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped.
 
-        A network with memory learns by `pieces`.
+        A network with memory learns by `pieces`. One that has `slopes` computes gradients `to_inputs`.
         """
         super().__init__(network, loss)
-        self._plan, self._max_norm = plan(network, pieces), np.float32(max_gradient_norm)
+        self._plan, self._max_norm = plan(network, pieces, to_inputs), np.float32(max_gradient_norm)
         self._pieces = pieces if network.memory else None
         self.network_weights = Weights(network, self._plan)
         self._first, self._second = aligned(network.size), aligned(network.size)
         self._unpacked = aligned(network.size + WIDTH * (int(self._plan.layers["filters"].max()) + 1))
         self._gradient = self._unpacked[: network.size]
         self._loss = loss
-        self._target = Weights(network, self._plan) if self.has_target else self.network_weights
+        self.target = Weights(network, self._plan) if self.has_target else self.network_weights
         self._threads = Threads(threads, lambda: workspace(self._plan))
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
@@ -73,6 +76,7 @@ class ExactLearner(Learner):
                 "next_observations": seen,
                 "next_action_masks": np.ones((1, actions), np.bool_),
                 "actions": np.zeros((1, actions), np.float32) if gaussian else rows,
+                **dict.fromkeys(("noise", "slopes"), np.zeros((1, actions), np.float32)),
                 "memories": np.zeros((1, self.network.memory), np.float32),
                 "begins": np.ones(1, np.bool_),
             }
@@ -102,11 +106,11 @@ class ExactLearner(Learner):
         count, shape = len(observations), (len(observations), self.network.actions)
         if wrong := [name for name, array in found.items() if len(array) != count]:
             raise ValueError(f"{wrong[0]}: {len(found[wrong[0]])} of {count} examples")
-        actions = found["actions"]
+        actions = found.get("actions", NO_ACTIONS)
         discrete = actions.dtype == np.int32
         if discrete and (actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < shape[1])):
             raise ValueError(f"actions: not all are of 0 to {shape[1] - 1}")
-        for name in (MASKS if discrete else {*MASKS, "actions"}) & found.keys():
+        for name in (PER_ACTION if discrete else {*PER_ACTION, "actions"}) & found.keys():
             if found[name].shape != shape:
                 raise ValueError(f"{name}: of shape {found[name].shape}, not {shape}")
         memories = len(found["memories"][0]) if "memories" in found else 0
@@ -207,6 +211,10 @@ class ExactLearner(Learner):
             numbers = dict.fromkeys(losses.PolicySettings._fields[:-1], 0.0)
             numbers |= {name: float(value) for name, value in settings.items()}
             return (policy, losses.PolicySettings(**numbers, clipped=loss.clipped)), losses.POLICY_VALUES
+        if isinstance(loss, ActorLoss):
+            actor = squashed.SquashedBatch(*(data[name][rows] for name in squashed.SquashedBatch._fields))
+            temperature = float(settings.get("temperature", 0.0))
+            return (actor, squashed.SquashedSettings(temperature)), squashed.SQUASHED_VALUES
         targets = self._targets(loss, rows) if loss.bootstraps else data["targets"][rows]
         importance = data["importance_weights"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
         batch = losses.QBatch(data["actions"][rows], targets, importance)
@@ -216,11 +224,26 @@ class ExactLearner(Learner):
         """Return DQN's targets of some examples: n_step_rewards + discounts * Q of the next action.  # [B] -> [B]"""
         data = self._data
         observations, masks = self._rows(data["next_observations"]), data["next_action_masks"][rows]
-        target = self.outputs(observations, rows, self._target)
+        target = self.outputs(observations, rows, self.target)
         online = self.outputs(observations, rows, self.network_weights) if loss.double else target
         values = np.empty(len(rows), np.float32)
         losses.next_values(online, target, masks, loss.actions, loss.dueling, loss.double, values)
         return np.asarray(data["n_step_rewards"][rows] + data["discounts"][rows] * values, np.float32)
+
+    def slopes(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the first output of each observation, and its gradient by it.  # [B, I] -> [B], [B, I]"""
+        rows, weights = np.arange(len(observations), dtype=np.int32), self.network_weights
+        (layers, _, group, *_), packed, slopes = self._plan, weights.packed(), np.empty_like(observations)
+        values = np.empty((len(rows), 1), np.float32)
+
+        def part(first: int, workspace: Workspace) -> None:
+            these = slice(first, min(first + group, len(rows)))
+            slopes_of(layers, weights.vector, packed, observations, rows[these], len(rows[these]), workspace)
+            _copy_left(workspace, layers[-1], "output", "row", values[these])
+            _copy_left(workspace, layers[0], "d_input", "input_size", slopes[these])
+
+        self._threads.for_each(part, range(0, len(rows), group))
+        return values[:, 0], slopes
 
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
@@ -233,15 +256,13 @@ class ExactLearner(Learner):
         _, rows, carried = (rows, rows, None) if self._pieces is None else self._sequences(rows, self._pieces)
         layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
         last = layers[self._plan.chain - 1]
-        filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
-        out = np.empty((len(rows), filters), np.float32)
+        out = np.empty((len(rows), self.network.outputs), np.float32)
 
         def part(first: int, workspace: Workspace) -> None:
             count = min(group, len(rows) - first)
             workspace = workspace._replace(**carried(first)) if carried else workspace
             forward(layers, weights.vector, packed, observations, rows[first:], 0, count, workspace)
-            found = workspace.floats[start : start + count * distance].reshape(count, distance)
-            out[first : first + count] = found[:, :filters]
+            _copy_left(workspace, last, "output", "row", out[first : first + count])
 
         self._threads.for_each(part, range(0, len(rows), group))
         return out
@@ -272,20 +293,20 @@ class ExactLearner(Learner):
 
     def target_weights(self) -> NDArray[np.float32]:
         """Return the weights of the target network.  # [P]"""
-        return self._target.vector.copy()
+        return self.target.vector.copy()
 
     def set_target(self, weights: NDArray[np.float32]) -> None:
         """Set the weights of the target network.  # [P]"""
-        self._target.vector[:] = weights
-        self._target.changed()
+        self.target.vector[:] = weights
+        self.target.changed()
 
     def update_target(self, tau: float, every: int) -> None:
         """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
         if every and self.updates % every == 0:
             self.set_target(self.network_weights.vector)
         elif tau and not every:
-            follow(self._target.vector, self.network_weights.vector, np.float32(tau))
-            self._target.changed()
+            follow(self.target.vector, self.network_weights.vector, np.float32(tau))
+            self.target.changed()
 
     def state(self) -> Arrays:
         """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
@@ -312,6 +333,12 @@ class ExactLearner(Learner):
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
+
+
+def _copy_left(workspace: Workspace, layer: Any, place: str, distance: str, out: NDArray[np.float32]) -> None:
+    """Copy the rows that a pass has left at a place of a layer."""
+    start, step = int(layer[place]), int(layer[distance])
+    out[:] = workspace.floats[start : start + len(out) * step].reshape(len(out), step)[:, : out.shape[1]]
 
 
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:

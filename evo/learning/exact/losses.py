@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import exp, log
+from evo.learning.exact.squashed import SquashedBatch, squashed_policy
 from evo.rollouts.action_rules import HIGHEST, LOWEST
 
 kernel_cache.use(__name__)
@@ -239,6 +240,8 @@ def _derive(layer, x, batch, settings, first, count, values):  # type: ignore[no
     kernel = huber
     if batch.instance_class is PolicyBatch:
         kernel = normal_policy if isinstance(batch[0].dtype, types.Float) else softmax_policy
+    elif batch.instance_class is SquashedBatch:
+        kernel = squashed_policy
     return lambda layer, x, batch, settings, first, count, values: kernel(
         layer, x, batch, settings, first, count, values
     )

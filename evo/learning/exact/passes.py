@@ -153,7 +153,7 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
     """Add the gradients of `count` examples to the sums, of gradients at `d_output` of the last layer.
 
     What lies behind the last filter of a row there is zero. At `place` 0, where a block begins, the sums are written,
-    not added to. Those of kept layers are left to `finish`.
+    not added to. Those of kept layers are left to `finish`. With `sums` None only gradients of inputs are computed.
     """
     x, begins, last = workspace.floats, place == 0, chain_length(layers[0], layers) - 1
     for number in range(last, -1, -1):
@@ -168,9 +168,8 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
                 for f in range(layer.filters):
                     x[at + f] *= ONE - x[value + f] * x[value + f]
         if layer.norm:
-            if begins:
-                fill(sums, layer.scale, layer.filters, workspace.zeros)
-                fill(sums, layer.shift, layer.filters, workspace.zeros)
+            if sums is not None:  # None by its type: Numba prunes the branch
+                _begin_norm(layer, begins, workspace, sums)
             normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
             _weighted_back(layer, packed, place, count, workspace, sums)
@@ -186,13 +185,23 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
                     x[layer.d_input + e * layer.input_size + pixel * layer.channels + c] = x[
                         layer.d_output + r * layer.row + c
                     ]
-        copy_gradients_back(layers[number - 1], layer, x, count)
+        if number > 0:  # else they are those of the network's inputs
+            copy_gradients_back(layers[number - 1], layer, x, count)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _begin_norm(layer, begins, workspace, sums):  # type: ignore[no-untyped-def]
+    """Write zeros to the sums of gamma and beta where a block begins."""
+    if begins:
+        fill(sums, layer.scale, layer.filters, workspace.zeros)
+        fill(sums, layer.shift, layer.filters, workspace.zeros)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
-    _add_gradients(layer, place, count, workspace, sums)
+    if sums is not None:
+        _add_gradients(layer, place, count, workspace, sums)
     if not layer.passes_on:
         return
     x, dense = workspace.floats, layer.patches == layer.input
@@ -286,6 +295,16 @@ def gradients_of(layers, weights, packed, observations, rows, places, workspace,
         _derive(last, workspace, loss, place, first, count, values)
         backward(layers, weights, packed, place, count, workspace, sums)
     finish(layers, end - begin, workspace, sums)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def slopes_of(layers, weights, packed, observations, rows, count, workspace):  # type: ignore[no-untyped-def]
+    """Compute the first outputs of `count` examples, and their gradients by the inputs, at `d_input` of layer 0."""
+    forward(layers, weights, packed, observations, rows, NONE, count, workspace)
+    last = layers[layers.shape[0] - 1]
+    for e in range(count):
+        workspace.floats[last.d_output + e * last.row] = ONE
+    backward(layers, weights, packed, NONE, count, workspace, None)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)

@@ -157,8 +157,11 @@ def recurrent_of(network: Network) -> Iterator[Placed]:
             yield Placed(part, bias, NO_BIAS)
 
 
-def plan(network: Network, pieces: Pieces | None = None) -> Plan:
-    """Return where everything of an update of this network lies; with memory, of `pieces`."""
+def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False) -> Plan:
+    """Return where everything of an update of this network lies; with memory, of `pieces`.
+
+    Gradients go back `to_inputs` of the network, or to its first weights.
+    """
     chain, recurrent = list(chain_of(network)), list(recurrent_of(network))
     table = np.zeros(len(chain) + len(recurrent), MEMORY_LAYER if recurrent else LAYER)
     group = group_of(network, BLOCK if recurrent else 64)
@@ -166,7 +169,7 @@ def plan(network: Network, pieces: Pieces | None = None) -> Plan:
         group = max(group, pieces.steps)
         table["steps"], table["burn_in"], table["chain"] = *pieces, len(chain)
     floats, packed, sums = Places(), Places(), Places()
-    words, weighted_before, states, gated = 0, False, 0, len(chain)
+    words, weighted_before, states, gated = 0, to_inputs, 0, len(chain)
     for number, ((layer, bias, norm), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
         for name in SHAPE:
             row[name] = getattr(layer, name)

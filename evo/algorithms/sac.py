@@ -1,0 +1,198 @@
+"""Soft actor-critic: off-policy learning of a stochastic policy that keeps its entropy (Haarnoja et al., 2018a and b).
+
+A generation, in the order of its calls:
+
+    play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions
+    add them to the replay buffer                            OffPolicyMethod.receive -> evo.learning.replay_buffer
+    for every `frames_per_update` frames played:             SAC.learn
+        sample a batch; targets of the critics               SAC.targets
+        one step of Adam of both critics                     TwinCriticMethod.update_critics
+        one step of Adam of the actor                        SACLoss, TwinCriticMethod.update_actor
+        one step of Adam of the temperature                  Temperature
+        move the critics' target networks                    TwinCriticMethod.move_targets
+
+Haarnoja et al., 2018b, "Soft actor-critic algorithms and applications", has the temperature that is learned; equations
+are those of it. `evo.learning.twin_critics` has the critics, `evo.learning.off_policy` the replay buffer,
+`evo.learning.exact.squashed` the derivative of the loss. Validation and test take the mean action, tanh(m).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo import clock
+from evo.compiled import exact
+from evo.compiled.functions import integer_power
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
+from evo.learning.learner import BETAS, EPSILON, ActorLoss, UpdateMeans
+from evo.learning.twin_critics import ACTOR, TARGETS, Batch, ContinuousOptions, Floats, TwinCriticMethod
+from evo.records import ActionRule, Arrays, Metrics
+from evo.rollouts.action_rules import SQUASHED_HIGHEST, SQUASHED_LOWEST
+from evo.setup import Setup
+
+
+class Options(ContinuousOptions):
+    """The [sac] section.
+
+    `ContinuousOptions` has the replay buffer, the learning rates of actor and critics (3e-4), gamma 0.99 and
+    target_tau 0.005.
+    """
+
+    temperature: float = Field(1.0, gt=0, le=1000, description="initial temperature alpha, the weight of the entropy")
+    learn_temperature: bool = Field(True, description="learn the temperature towards target_entropy; false = constant")
+    temperature_learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam, of the temperature")
+    target_entropy: float = Field(
+        -1.0, ge=-100, le=100, description="entropy that the temperature keeps, in nats per dimension of an action"
+    )
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return an output of the standard deviation for each dimension; ConfigurationError as ContinuousOptions."""
+        return super().extra_outputs(environment) + int(environment.actions)
+
+
+@dataclass(frozen=True)
+class SACLoss(ActorLoss):
+    """The loss of each example, in TensorFlow; `evo.learning.exact.squashed` has the same with its derivative."""
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss" and "log_probability", [B] each.
+
+        outputs [B, 2 D] before tanh. Of the batch, "noise" [B, D] is e, "slopes" [B, D] the derivative of
+        min(Q1, Q2) by the action: the loss has the derivative of alpha log pi(a | s) - Q(s, a).
+        """
+        import tensorflow as tf
+
+        mean, deviation = outputs[:, : self.actions], tf.tanh(outputs[:, self.actions :])
+        deviation = SQUASHED_LOWEST + 0.5 * (SQUASHED_HIGHEST - SQUASHED_LOWEST) * (deviation + 1.0)  # log sigma
+        noise = batch["noise"]
+        u = mean + tf.exp(deviation) * noise  # reparameterised (equation 8)
+        action = tf.tanh(u)
+        # log pi(a | s), with the correction of the tanh (equation 21): log(1 - tanh(u)^2), written without cancellation
+        correction = 2.0 * (math.log(2.0) - u - tf.nn.softplus(-2.0 * u))
+        density = -0.5 * tf.square(noise) - deviation - 0.5 * math.log(2.0 * math.pi)
+        log_probability = tf.reduce_sum(density - correction, axis=1)
+        q_value = batch["values"] + tf.reduce_sum(batch["slopes"] * (action - tf.stop_gradient(action)), axis=1)
+        loss = settings["temperature"] * log_probability - q_value  # J_pi (equation 9)
+        return {"loss": loss, "log_probability": log_probability}
+
+
+class Temperature:
+    """The weight alpha of the entropy, learned by Adam on its logarithm, in float64."""
+
+    def __init__(self, initial: float) -> None:
+        self.log, self._first, self._second, self._updates = exact.log(initial), 0.0, 0.0, 0
+
+    @property
+    def value(self) -> float:
+        """The temperature alpha."""
+        return exact.exp(self.log)
+
+    def update(self, log_probabilities: Floats, target: float, learning_rate: float) -> None:
+        """Make a step towards policies of the entropy `target`.
+
+        As the authors' code, log alpha stands for alpha in J(alpha) = E[-alpha (log pi + target)] (equation 18).
+        """
+        gradient = -(math.fsum(log_probabilities.tolist()) / len(log_probabilities) + target)  # a sum without rounding
+        self._updates += 1
+        self._first += (gradient - self._first) * (1.0 - BETAS[0])
+        self._second += (gradient * gradient - self._second) * (1.0 - BETAS[1])
+        first, second = (
+            moment / (1.0 - integer_power(beta, self._updates))
+            for moment, beta in ((self._first, BETAS[0]), (self._second, BETAS[1]))
+        )
+        self.log -= learning_rate * first / (math.sqrt(second) + EPSILON)
+
+    def state(self) -> NDArray[np.float64]:
+        """Return the logarithm, Adam's moments, and the number of updates.  # [4]"""
+        return np.array([self.log, self._first, self._second, self._updates])
+
+    def restore(self, state: NDArray[np.float64]) -> None:
+        """Take a state that `state` returned."""
+        self.log, self._first, self._second = map(float, state[:3])
+        self._updates = int(state[3])
+
+
+class SAC(TwinCriticMethod):
+    """Updates of critics, actor and temperature on samples of the replay buffer."""
+
+    passes = 9  # of an example: of the actor three, of each critic its target's, its own and the one of slopes
+    backward_passes = 4  # of both critics, of their slopes without gradients of weights, and of the actor
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        super().__init__(options, setup)
+        self.options, self.temperature = options, Temperature(options.temperature)
+
+    def loss(self) -> SACLoss:
+        """Return the actor's loss."""
+        return SACLoss(self.dimensions)
+
+    def action_rule(self, frames: int) -> ActionRule:
+        """Return the rule that draws from the policy, and from all actions before learning starts."""
+        return ActionRule("squashed" if self.begun else "uniform")
+
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
+        """Make the updates that are due for the frames played."""
+        options, moving = self.options, 0.0
+        target_entropy = options.target_entropy * self.dimensions
+        critic_means, actor_means = UpdateMeans("loss", "q_value"), UpdateMeans("loss", "log_probability")
+        for update in self.updates_due():
+            if should_stop():  # the run ends while this learns in the background
+                break
+            began = clock.wall()
+            batch = self.batch(generation, update)
+            moving += clock.wall() - began
+            alpha = self.temperature.value
+
+            targets = self.targets(batch, self.noise(generation, update, TARGETS), alpha)
+            critic_means.add(self.update_critics(batch, targets))  # J_Q (equation 5)
+
+            noise = self.noise(generation, update, ACTOR)
+            actions, log_probabilities = self.act(batch.observations, noise)  # a ~ pi(. | s_t)
+            (q_1, slopes_1), (q_2, slopes_2) = (
+                self.slopes(critic, batch.observations, actions) for critic in self.critics
+            )
+            first = q_1 <= q_2
+            slopes = np.where(first[:, None], slopes_1, slopes_2)  # of min(Q1, Q2)
+            q_value = np.where(first, q_1, q_2)
+            actor_means.add(self.update_actor(batch, noise, q_value, slopes, {"temperature": alpha}))
+
+            if options.learn_temperature:
+                self.temperature.update(log_probabilities, target_entropy, options.temperature_learning_rate)
+            self.move_targets(*self.critics)
+        actor = actor_means.metrics()
+        return {
+            **critic_means.metrics(),
+            "policy_loss": actor["loss"],
+            "entropy": -actor["log_probability"],
+            "temperature": self.temperature.value,
+            "learning_rate": options.learning_rate,
+            "replay_size": float(len(self.buffer)),
+            "seconds_moving": moving,
+        }
+
+    def targets(self, batch: Batch, noise: Floats, alpha: float) -> Floats:
+        """Return r_t + gamma (min Q'(s_t+1, a') - alpha log pi(a' | s_t+1)), a' ~ pi (equations 2 and 3).  # [B]"""
+        next_actions, log_probabilities = self.act(batch.next_observations, noise)
+        next_values = self.target_values(batch.next_observations, next_actions) - np.float32(alpha) * log_probabilities
+        return batch.rewards + batch.discounts * next_values
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of actor, critics and replay buffer, and the temperature's."""
+        return {**super().state(), "temperature": self.temperature.state()}
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Restore what `state` returned; a fork begins with an empty replay buffer."""
+        super().restore(state, records)
+        self.temperature.restore(np.asarray(state["temperature"], np.float64))
+
+
+def make(options: Options, setup: Setup) -> GradientAlgorithm:
+    """Return the loop that plays and learns, with SAC as its method."""
+    return GradientAlgorithm(options, setup, SAC(options, setup), options.envs, options.horizon)
