@@ -48,6 +48,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     },
     "games/cma_swingup": ((1, 2, 3), 5000),
     "games/cma_swingup_harder": ((1, 2, 3), 5000),
+    "games/sac_pendulum": ((21, 22, 23), 5000),
     "games/erl_cartpole": ((1, 2, 3), 5000),
     "games/gp_cartpole": ((1, 2, 3), 5000),
     "games/gp_acrobot": ((1, 2, 3), 5000),

@@ -101,10 +101,10 @@ class ActionRule:
     """How an action follows from the network's outputs.
 
     `greedy`: the highest score. `softmax`: drawn by softmax of the scores. `epsilon_greedy`: greedy, but with
-    probability `epsilon` any allowed action. For continuous actions of D dimensions, of which greedy takes the means
-    outputs[:D]: `gaussian`: a normal draw with log standard deviations outputs[D:2D]. `squashed`: the tanh of a normal
-    draw around the inverse tanh of the means, with log standard deviations -5 to 2 by outputs[D:2D] from -1 to 1.
-    `noisy`: the means and normal noise of standard deviation `epsilon`, clipped to -1 and 1. `uniform`: from -1 to 1.
+    probability `epsilon` any allowed action. Of D continuous actions, greedy takes the means outputs[:D]. `gaussian`: a
+    normal draw with log standard deviations outputs[D:2D]. `squashed`: tanh of a normal draw around the means' inverse
+    tanh, with log standard deviations -5 to 2 by outputs[D:2D] from -1 to 1. `noisy`: the means and normal noise of
+    standard deviation `epsilon`, clipped to -1 and 1. `uniform`: from -1 to 1.
     """
 
     kind: Literal["greedy", "softmax", "epsilon_greedy", "gaussian", "squashed", "noisy", "uniform"] = "greedy"

@@ -32,9 +32,8 @@ from evo.compiled import exact
 from evo.compiled.functions import integer_power
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import BETAS, EPSILON, ActorLoss, UpdateMeans
-from evo.learning.twin_critics import ACTOR, TARGETS, Batch, ContinuousOptions, Floats, TwinCriticMethod
+from evo.learning.twin_critics import ACTOR, TARGETS, ContinuousOptions, Floats, ReplayBatch, TwinCriticMethod
 from evo.records import ActionRule, Arrays, Metrics
-from evo.rollouts.action_rules import SQUASHED_HIGHEST, SQUASHED_LOWEST
 from evo.setup import Setup
 
 
@@ -69,9 +68,8 @@ class SACLoss(ActorLoss):
         """
         import tensorflow as tf
 
-        mean, deviation = outputs[:, : self.actions], tf.tanh(outputs[:, self.actions :])
-        deviation = SQUASHED_LOWEST + 0.5 * (SQUASHED_HIGHEST - SQUASHED_LOWEST) * (deviation + 1.0)  # log sigma
-        noise = batch["noise"]
+        mean, noise = outputs[:, : self.actions], batch["noise"]
+        deviation = self.log_deviation(tf.tanh(outputs[:, self.actions :]))  # log sigma, from -5 to 2
         u = mean + tf.exp(deviation) * noise  # reparameterised (equation 8)
         action = tf.tanh(u)
         # log pi(a | s), with the correction of the tanh (equation 21): log(1 - tanh(u)^2), written without cancellation
@@ -177,7 +175,7 @@ class SAC(TwinCriticMethod):
             "seconds_moving": moving,
         }
 
-    def targets(self, batch: Batch, noise: Floats, alpha: float) -> Floats:
+    def targets(self, batch: ReplayBatch, noise: Floats, alpha: float) -> Floats:
         """Return r_t + gamma (min Q'(s_t+1, a') - alpha log pi(a' | s_t+1)), a' ~ pi (equations 2 and 3).  # [B]"""
         next_actions, log_probabilities = self.act(batch.next_observations, noise)
         next_values = self.target_values(batch.next_observations, next_actions) - np.float32(alpha) * log_probabilities

@@ -28,7 +28,7 @@ from evo import clock
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import ActorLoss, UpdateMeans
-from evo.learning.twin_critics import TARGETS, Batch, ContinuousOptions, Floats, TwinCriticMethod
+from evo.learning.twin_critics import TARGETS, ContinuousOptions, Floats, ReplayBatch, TwinCriticMethod
 from evo.records import ActionRule, Metrics
 from evo.setup import Setup
 
@@ -115,7 +115,7 @@ class TD3(TwinCriticMethod):
             "seconds_moving": moving,
         }
 
-    def targets(self, batch: Batch, noise: Floats) -> Floats:
+    def targets(self, batch: ReplayBatch, noise: Floats) -> Floats:
         """Return r_t + gamma min Q'(s_t+1, a'), a' = clip(pi'(s_t+1) + clip(noise)) (equations 14 and 15).  # [B]"""
         limit = self.options.target_noise_clip
         smoothing = np.clip(np.float32(self.options.target_noise) * noise, -limit, limit)

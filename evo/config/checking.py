@@ -36,7 +36,7 @@ HOST = (
     "a file may only name {}: whoever answers elsewhere can run code as you. If you trust that host, type: --set {}"
     ' (where there is no --set: "auto" in the file, RAY_ADDRESS in the environment)'
 )
-WITHOUT_ACTIONS = "; for continuous actions choose ppo, a2c or reinforce, or evolution, as pgpe or sep_cma_es"
+WITHOUT_DDPG = "; for continuous actions choose td3 or sac, ppo, or evolution, as pgpe or sep_cma_es"
 
 
 def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -110,8 +110,8 @@ def _unknown_name(folder: str, name: str) -> str:
     known = registry.names(folder)
     if name == "pg" and folder == "algorithms":
         return '"pg" is a family of algorithms: choose ppo, a2c or reinforce'
-    if name.lower() in ("sac", "td3", "ddpg") and folder == "algorithms":
-        return f"{shown(name)} is not one of the algorithms here{WITHOUT_ACTIONS}"
+    if name.lower() == "ddpg" and folder == "algorithms":
+        return f"{shown(name)} is not one of the algorithms here{WITHOUT_DDPG}"
     text = f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)}; --plugin adds others)"
     if folder != "environments":
         return text
@@ -240,7 +240,7 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
 
     def build(environment: Environment) -> None:
         fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
-        if algorithm and algorithm.learns and not algorithm.output and fitted[0].output != "linear":
+        if algorithm and algorithm.learns and not algorithm.output and fitted[0].output:
             raise ConfigurationError("policy.output: this algorithm learns linear outputs; leave this option out")
         if algorithm and algorithm.output:
             fitted[0] = fitted[0].model_copy(update={"output": algorithm.output})

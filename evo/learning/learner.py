@@ -71,6 +71,12 @@ class ActorLoss(ABC):
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss" and "log_probability", [B] each."""
 
+    def log_deviation(self, squashed: Any) -> Any:
+        """Return the log standard deviations that outputs behind tanh mean.  # [B, D]"""
+        from evo.rollouts.action_rules import SQUASHED_HIGHEST, SQUASHED_LOWEST
+
+        return SQUASHED_LOWEST + 0.5 * (SQUASHED_HIGHEST - SQUASHED_LOWEST) * (squashed + 1.0)
+
 
 @dataclass(frozen=True)
 class ActionValueLoss(ABC):

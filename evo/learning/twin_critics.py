@@ -92,7 +92,7 @@ class CriticLoss(ActionValueLoss):
         return {"loss": self.huber(td_error), "td_error": td_error, "q_value": q_value}
 
 
-class Batch(NamedTuple):
+class ReplayBatch(NamedTuple):
     """A sample of the replay buffer, for one update."""
 
     observations: Floats  # [B, I]
@@ -121,7 +121,7 @@ class TwinCriticMethod(OffPolicyMethod):
         super().__init__(options, setup)
         self._options, actor = options, setup.network
         self.dimensions, self._inputs = actor.actions, int(np.prod(actor.shape))
-        policy = actor.options.model_copy(update={"output": "linear"})
+        policy = actor.options.model_copy(update={"output": ""})
         self.critic_network = Network.build(policy, (self._inputs + self.dimensions,), 1)
         self._rows = np.arange(options.batch_size, dtype=np.int32)
         self._nothing = np.zeros(options.batch_size, np.int32)  # "actions" of networks with one output
@@ -160,14 +160,14 @@ class TwinCriticMethod(OffPolicyMethod):
 
     # An update, in parts ----------------------------------------------------------------------------------------------
 
-    def batch(self, generation: int, update: int) -> Batch:
+    def batch(self, generation: int, update: int) -> ReplayBatch:
         """Sample the replay buffer."""
         sample = self.buffer.sample(stream(self.setup.seed, Purpose.REPLAY, generation, update), len(self._rows))
         before, after = (
             observed(self.setup.environment, rows).reshape(len(rows), -1)
             for rows in (sample.observations, sample.next_observations)
         )
-        return Batch(before, sample.actions.astype(np.float32), sample.n_step_rewards, sample.discounts, after)
+        return ReplayBatch(before, sample.actions.astype(np.float32), sample.n_step_rewards, sample.discounts, after)
 
     def noise(self, generation: int, update: int, which: int) -> Floats:
         """Return standard normal numbers for an update: those of TARGETS or of ACTOR.  # [B, D]"""
@@ -187,7 +187,7 @@ class TwinCriticMethod(OffPolicyMethod):
         one, two = (critic.outputs(seen, self._rows, critic.target)[:, 0] for critic in self.critics)
         return np.minimum(one, two)
 
-    def update_critics(self, batch: Batch, targets: Floats) -> Values:
+    def update_critics(self, batch: ReplayBatch, targets: Floats) -> Values:
         """Move both critics towards the targets [B], and target networks after them; return the first one's values."""
         data = {"observations": np.concatenate([batch.observations, batch.actions], axis=1), "targets": targets}
         found: list[Values] = []
@@ -197,7 +197,7 @@ class TwinCriticMethod(OffPolicyMethod):
         return found[0]
 
     def update_actor(
-        self, batch: Batch, noise: Floats, values: Floats, slopes: Floats, settings: Mapping[str, float]
+        self, batch: ReplayBatch, noise: Floats, values: Floats, slopes: Floats, settings: Mapping[str, float]
     ) -> Values:
         """Move the actor along the critics' derivatives `slopes` [B, D] by its actions."""
         self.learner.load({"observations": batch.observations, "noise": noise, "slopes": slopes, "values": values})

@@ -75,10 +75,10 @@ class Options(Section):
         exclude_if=lambda memory: not memory,
         description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none',
     )
-    output: Literal["linear", "tanh"] = Field(
-        "linear",
-        exclude_if=lambda name: name == "linear",
-        description="activation of the outputs; tanh = continuous actions from -1 to 1, as SAC and TD3 have",
+    output: Literal["", "tanh"] = Field(
+        "",
+        exclude_if=lambda name: not name,
+        description="activation of the outputs, as SAC and TD3 set it: continuous actions from -1 to 1; empty = none",
     )
     layers: list[Annotated[str, AfterValidator(checked)]] = Field(
         [],
@@ -225,8 +225,7 @@ class Network:
             else:
                 layers.append(_layer(options, spec, layers, shape))
         last = _layer(options, LayerSpec("dense", (actions + extra,)), layers, shape)
-        layers.append(replace(last, activation="tanh") if options.output == "tanh" else last)
-        return cls(options, tuple(shape), actions, tuple(layers))
+        return cls(options, tuple(shape), actions, (*layers, replace(last, activation=options.output)))
 
     @classmethod
     def of(cls, options: Options, environment: Environment, extra: int = 0) -> Network:

@@ -35,7 +35,7 @@ from evo.version import __version__
 
 ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
-    "erl": "evolutionary reinforcement learning",
+    "sac": "SAC", "td3": "TD3", "erl": "evolutionary reinforcement learning",
 }  # fmt: skip
 BROWSER, GAME = Path(__file__).parent / "browser", Path(str(snake.__file__)).parent / "page"
 CORE = ("philox.js", "snake.js", "network.js", "episode.js")  # what plays; also runs in a worker and in Node

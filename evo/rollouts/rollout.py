@@ -284,12 +284,9 @@ class Rollout:
         """
         check_arithmetic()
         if not self.takes(task.action_rule):
-            kind = task.action_rule.kind
-            if kind in ("gaussian", "squashed"):
+            if (kind := task.action_rule.kind) in ("gaussian", "squashed"):
                 raise ValueError(f"{kind} actions are continuous, with a mean and a log standard deviation each")
-            raise ValueError(
-                f"{kind} is no rule for {'continuous' if self.environment.continuous else 'discrete'} actions"
-            )
+            raise ValueError(f"{kind} is no rule for these actions")
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):

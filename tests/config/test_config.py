@@ -552,9 +552,9 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
     [
         ("[ppo]\nn_steps = 8\n", "2: ppo.n_steps: unknown key - it is called `horizon` here"),
         (
-            '[run]\nalgorithm = "sac"\n',
-            '2: run.algorithm: "sac" is not one of the algorithms here; for continuous actions choose ppo, a2c or '
-            "reinforce, or evolution, as pgpe or sep_cma_es",
+            '[run]\nalgorithm = "ddpg"\n',
+            '2: run.algorithm: "ddpg" is not one of the algorithms here; for continuous actions choose td3 or sac, '
+            "ppo, or evolution, as pgpe or sep_cma_es",
         ),
         ("[ga]\npopsize = 8\n", "2: ga.popsize: unknown key - it is called `population` here"),
         *(

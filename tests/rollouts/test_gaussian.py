@@ -167,7 +167,7 @@ def test_a_mean_or_a_deviation_that_is_not_finite_ranks_worst(place: int) -> Non
 @pytest.mark.parametrize("rule", ["softmax", "epsilon_greedy"])
 def test_numbers_are_not_chosen_as_choices_are(rule: Any) -> None:
     _, rollout = pendulum()
-    with pytest.raises(ValueError, match=f"{rule} is no rule for continuous actions"):
+    with pytest.raises(ValueError, match=f"{rule} is no rule for these actions"):
         played(rollout, constant(rollout, [0, 0, 0]), ActionRule(rule))
 
 
