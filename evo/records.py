@@ -102,9 +102,8 @@ class ActionRule:
 
     `greedy`: the highest score. `softmax`: drawn by softmax of the scores. `epsilon_greedy`: greedy, but with
     probability `epsilon` any allowed action. Of D continuous actions, greedy takes the means outputs[:D]. `gaussian`: a
-    normal draw with log standard deviations outputs[D:2D]. `squashed`: tanh of a normal draw around the means' inverse
-    tanh, with log standard deviations -5 to 2 by outputs[D:2D] from -1 to 1. `noisy`: the means and normal noise of
-    standard deviation `epsilon`, clipped to -1 and 1. `uniform`: from -1 to 1.
+    normal draw with log deviations outputs[D:2D]. `squashed`: tanh of a normal draw around the means' inverse tanh,
+    with log deviations -5 to 2 by outputs[D:2D]. `noisy`: a normal draw of deviation `epsilon`. `uniform`: -1 to 1.
     """
 
     kind: Literal["greedy", "softmax", "epsilon_greedy", "gaussian", "squashed", "noisy", "uniform"] = "greedy"
