@@ -52,17 +52,17 @@ def _table(form: Form, peer: Peer | None, diagonal: bool) -> Table:
         f"Median evaluations until a function of {SIZE} numbers is within {TARGET:g} of its optimum, over {len(seeds)} "
         "seeds, each with its own optimum, rotation and start; in brackets how many seeds did it within "
         f"{BUDGET:,}. Populations of 12, for Rastrigin's function {MANY['rastrigin']}; sigma {SIGMA:g}; no restarts. "
+        "Cigar and different powers need more digits than float32, in which our vectors are, has. "
         f"Ours is `evo.Search` with `{ALGORITHMS[diagonal]}`, which also evaluates its mean in every generation.",
         ("function", "ours", *(PEERS if peer else ())),
     )
     ratios = []
-    for name in SHORT if form.smoke else FUNCTIONS:
+    names = [name for name, (_, rotated) in FUNCTIONS.items() if not (rotated and diagonal)]
+    for name in SHORT if form.smoke else names:
         found = [[ours(name, seed, diagonal) for seed in seeds]]
         for library in PEERS if peer else ():
-            asked = (
-                {"library": library, "name": name, "seed": s, "budget": BUDGET, "diagonal": diagonal} for s in seeds
-            )
-            found.append([peer.ask(**what)["evaluations"] for what in asked] if peer else [])
+            asked = {"library": library, "name": name, "budget": BUDGET, "diagonal": diagonal}
+            found.append([peer.ask(**asked, seed=seed)["evaluations"] for seed in seeds] if peer else [])
         table.rows.append([name, *map(cell, found)])
         if peer and all(map(any, found[:2])):
             own, pycma = (median(filter(None, counts)) for counts in found[:2])

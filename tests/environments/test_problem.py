@@ -82,6 +82,27 @@ def test_differences_far_below_a_thousandth_are_climbed(tmp_path: Path) -> None:
     assert best.run.curves["best"][-1] > best.run.curves["best"][0]
 
 
+def test_a_fitness_of_1e_12_is_not_2e_12_in_records_and_manifest_after_a_resume_and_of_the_champion(
+    tmp_path: Path,
+) -> None:
+    def tiny(weights: np.ndarray) -> float:
+        return 1e-12 * (1.0 + curves.sphere(weights))
+
+    def search(generations: int, where: str) -> evo.Optimum:
+        return evo.minimise(tiny, [1.0, 0.0], generations=generations, run_dir=tmp_path / where)
+
+    whole, _, parts = search(6, "whole"), search(3, "parts"), search(6, "parts")
+    assert parts.fitness == whole.fitness == tiny(parts.x)
+    assert 1e-12 <= parts.fitness < 2e-12
+    assert parts.run.store.state_hash == whole.run.store.state_hash
+    assert parts.run.fitness == -parts.fitness
+    record = parts.run.store.read_record(5)
+    (returns,) = (array for name, array in record.items() if name.startswith("return"))
+    assert returns.dtype == np.float64
+    assert len(np.unique(returns)) == returns.size > 4
+    assert -2e-12 < returns.max() <= -1e-12
+
+
 def test_the_start_is_where_the_search_begins_and_bounds_hold(tmp_path: Path) -> None:
     narrow = {"sigma": 1e-6}
     best = evo.minimise(curves.sphere, [3.0, 4.0], generations=1, run_dir=tmp_path / "first", sep_cma_es=narrow)
