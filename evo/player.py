@@ -122,6 +122,8 @@ def _warm_up(rollout: Any, transitions_from: str) -> None:
     def compile_parts() -> None:
         compile_layers(*kernel.arguments[:5])
         rollout.take(task, 0, parents)
+        if game is not None and transitions_from:  # outputs of what follows recorded steps
+            kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
 
     alone = hardware.cores() == 1 or is_kept(compute, kernel.arguments[0][0], kernel.arguments[1])
     with nullcontext() if alone else fork_doing(compile_parts):

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ episodes = 8
 finalists = 2
 [test]
 every = 2
-episodes = 70
+episodes = 20
 [ga]
 population = 20
 parents = 4
@@ -47,9 +47,9 @@ KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frame
 
 
 @contextmanager
-def command(where: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
+def command(where: Path, *words: object, program: Sequence[str] = ("-m", "evo.run")) -> Iterator[subprocess.Popen[str]]:
     """Start the command as a process of its own."""
-    line = [sys.executable, "-m", "evo.run", *map(str, words)]
+    line = [sys.executable, *program, *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     process = subprocess.Popen(

@@ -55,6 +55,7 @@ gymnasium.register("{id}-v0", Waiting)
 if "{where}" == "import":
     time.sleep(1000)
 """
+SOONER = ("-c", "from evo.plugins import mistakes; mistakes.LONG = 0.5; from evo.cli import main; main.main_run()")
 NUMBERS = count()
 
 
@@ -322,13 +323,14 @@ def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_
     assert err.endswith("bye\n")
 
 
-@pytest.mark.parametrize("where", [pytest.param("import", marks=pytest.mark.long), "reset"])
+@pytest.mark.parametrize("where", ["import", "reset"])
 def test_a_plug_in_for_which_the_main_process_waits_is_named(tmp_path: Path, where: str) -> None:
     name = f"waiting{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(WAITING.format(where=where, id=name.title()))
     text = f'[environment]\nid = "gymnasium:{name.title()}-v0"\n[policy]\nkind = "mlp"\n'
     (tmp_path / "small.toml").write_text(text)
-    with command(tmp_path, "small.toml", "--plugin", name, "--backend", "serial") as process:
+    words = ("small.toml", "--plugin", name, "--backend", "serial")
+    with command(tmp_path, *words, program=SOONER) as process:
         assert process.stderr is not None
         late = threading.Timer(120, process.kill)
         late.start()

@@ -105,7 +105,7 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
     rows = {line["generation"]: line for line in metrics_of(run)}.values()
     frames, validating = (sum(row[name] for row in rows) for name in ("frames", "frames_validating"))
     assert f"{frames:,.0f} frames and {validating:,.0f} of validation, " in page.sentence
-    assert f"Its champion scores {test['mean']:.2f} fruits on 70 test episodes" in page.text
+    assert f"Its champion scores {test['mean']:.2f} fruits on 20 test episodes" in page.text
     assert f"(95 % interval {test['ci95'][0]:.2f} to {test['ci95'][1]:.2f})" in page.text
     for said in (
         "a random player 0.",

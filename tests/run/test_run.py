@@ -46,7 +46,7 @@ def test_a_run_ends_with_a_summary_of_a_champion_that_was_tested_on_test_episode
     assert summary["run_dir"] == "runs/small-ga-seed1-001"
     score = summary["champion"]["test"]
     assert list(score) == SCORE
-    assert score["episodes"] == 70
+    assert score["episodes"] == 20
     assert score["ci95"][0] <= score["mean"] <= score["ci95"][1]
     with Store.open(small / summary["run_dir"]) as store:
         assert (store.state_hash, store.spent.frames + store.spent.frames_validating) == (
@@ -297,11 +297,11 @@ def test_quiet_shows_no_line_a_generation(small: Path) -> None:
 def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
     score = summary_of(small, "small.toml", "--run-dir", "run")["champion"]["test"]
     words = ("evaluate", "run", "--json")
-    for more in ((), ("--episodes", 70), ("--backend", "processes", "--workers", 2)):
+    for more in ((), ("--episodes", 20), ("--backend", "processes", "--workers", 2)):
         out, _ = called(small, *words, *more, program="evo")
         assert json.loads(out.splitlines()[-1]) == {**score, "mode": "greedy"}
     sampled = json.loads(called(small, *words, "--mode", "sample", program="evo")[0])
-    assert (sampled["mode"], sampled["episodes"]) == ("sample", 70)
+    assert (sampled["mode"], sampled["episodes"]) == ("sample", 20)
     assert sampled["mean_length"] != score["mean_length"]
     more = json.loads(called(small, *words, "--episodes", 300, program="evo")[0])
     assert more["episodes"] == 300
@@ -316,7 +316,7 @@ def test_another_block_has_other_episodes_and_says_how_often_it_was_looked_at(sm
     assert everyday.splitlines()[0] != first.splitlines()[0]
     assert again == first + "evaluated on block 7 1 time before: choose nothing by this score\n"
     assert called(small, "evaluate", "run", "--block", 0, program="evo")[0] == everyday
-    by_itself = called(small, "evaluate", "run/champion.h5", "--block", 7, "--episodes", 70, program="evo")[0]
+    by_itself = called(small, "evaluate", "run/champion.h5", "--block", 7, "--episodes", 20, program="evo")[0]
     assert by_itself == first
 
 

@@ -30,7 +30,7 @@ from evo.sweeps.sweeping import Race, Study, winner
 from evo.sweeps.trials import Axis, PlannedSweep, Values, axes_of, axis_of, different, grid, limited, name_of
 from tests.helpers.calling import ROOT, SMALL, called
 
-TINY = SMALL.replace("episodes = 70", "episodes = 4")
+TINY = SMALL.replace("episodes = 20", "episodes = 4")
 
 
 @pytest.fixture

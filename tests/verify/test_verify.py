@@ -91,7 +91,7 @@ def test_a_run_is_what_it_says_and_nothing_in_it_is_touched(run: Path, made: tup
     assert (found["generations"], found["state_hash"]) == (GENERATIONS, made[1])
     assert found["replayed"] >= 64
     assert found["not_replayable"] == POPULATION * (GENERATIONS - len(replayable(run)))
-    for said in ("recomputed over 5 generations", "1 older checkpoints are not kept", "its test score on 70 episodes"):
+    for said in ("recomputed over 5 generations", "1 older checkpoints are not kept", "its test score on 20 episodes"):
         assert said in out
     assert "rebuilt from its parent and its noise" in out or "no checkpoint before them is kept" in out
     assert snapshot(run) == before

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from evo.games.catalogue.snake import rules
 from evo.games.catalogue.snake.position import ACTIONS, MOVES, Cell, Game, one_of
 from evo.randomness.streams import draw
 
@@ -93,13 +94,12 @@ def score_of(player: str, options: Any, seed: int) -> int:
 
 def living_moves(game: Game) -> list[tuple[int, Cell]]:
     """Return (action, the head's next cell) for every action that is not fatal at once, lowest action first."""
-    row, column = game.head
-    living = []
+    living, head = [], rules.head_cell(game.board, 0)
     for action in range(ACTIONS[game.actions]):
-        direction = game.direction(action)
-        if not game.fatal(direction):
-            down, right = MOVES[direction]
-            living.append((action, (row + down, column + right)))
+        direction = rules.direction_of(game.board, game.options, 0, action)
+        cell = int(rules.cell_ahead(game.size, head, direction))
+        if not rules.blocked(game.board, game.options, 0, cell):
+            living.append((action, divmod(cell, game.size)))
     return living
 
 
