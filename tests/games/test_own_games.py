@@ -314,11 +314,10 @@ def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_ev
     environment = environment.definition(environment.options.model_copy(update={"cells": 13}))
     told = rf"game {environment.definition.module}: mask allowed no action after \d+ steps of the episode of seed \d+; "
     seeds = np.arange(20, dtype=np.uint64)
-    for kind in ("greedy", "softmax", "epsilon_greedy"):
-        rule = ActionRule(kind, 1.0)
-        for play in (Episodes(seeds), Segment(environment.game.begin(seeds), 9)):
-            with pytest.raises(ConfigurationError, match=told):
-                rollout_of(environment).play(Task(FRESH, play, rule), EMPTY)
+    segment = Segment(environment.game.begin(seeds), 9)
+    for kind, play in (("greedy", Episodes(seeds)), ("softmax", segment), ("epsilon_greedy", segment)):
+        with pytest.raises(ConfigurationError, match=told):
+            rollout_of(environment).play(Task(FRESH, play, ActionRule(kind, 1.0)), EMPTY)
     with pytest.raises(ConfigurationError, match=told):
         [play_at_random(environment, seed) for seed in range(9)]
 
