@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import evo
 from evo.config.experiment import Experiment
 from evo.diagnosis.examination import Diagnosis, diagnosis
+from evo.diagnosis.memory import memory
+from evo.diagnosis.signs import Signs
 from evo.networks.network import Network
 from evo.store.champion import Champion
 from evo.store.run import Run
@@ -107,3 +110,18 @@ def test_episodes_that_are_too_long_are_not_looked_at(tmp_path: Path, monkeypatc
     found, _ = examined(tmp_path, "ppo", forgets=True)
     assert found.findings == []
     assert not any("state" in label for label in found.looked_at)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("length", [200, 10])
+def test_a_run_whose_cue_lies_too_far_back_is_found_out_and_one_that_remembers_is_not(
+    tmp_path: Path, length: int
+) -> None:
+    sets = (f"environment.length={length}", "environment.max_steps=400", "ppo.horizon=128", "run.generations=40")
+    quick = ("workers.backend=serial", "validation.every=10", "validation.episodes=64", "test.episodes=64")
+    experiment = Experiment.load(ROOT / "experiments" / "games" / "ppo_tmaze.toml", *sets, *quick)
+    for _ in evo.train(experiment, tmp_path / "run"):
+        pass
+    found = memory(Signs(Run(tmp_path / "run", trusted=True)))
+    names = [one.finding.name for one in found if one.finding]
+    assert names in ([["unused_memory"], ["vanishing_gradient"]] if length == 200 else [[]])
