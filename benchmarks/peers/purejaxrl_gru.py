@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import namedtuple
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import gymnax
@@ -24,18 +25,8 @@ POSITIONS = jnp.array([0, 2])  # of the numbers of an observation
 EPISODES = 100  # newest ones, of which the mean return is printed; as Stable-Baselines3
 
 
-class Steps(NamedTuple):
-    """Steps of all environments, [T, B] each."""
-
-    seen: Any
-    begins: Any
-    action: Any
-    log: Any
-    value: Any
-    reward: Any
-    done: Any
-    ended: Any  # the return of an episode that ended, else NaN
-    state: Any  # hidden, before the step
+# Of all environments, [T, B] each: what the policy saw, did and got, and the state before.
+Steps = namedtuple("Steps", "seen begins action log value reward done state")
 
 
 class InTime(nn.Module):  # type: ignore[misc]
@@ -56,8 +47,7 @@ class Network(nn.Module):  # type: ignore[misc]
     @nn.compact  # type: ignore[untyped-decorator]
     def __call__(self, state: Any, seen: Any, begins: Any) -> Any:
         state, hidden = InTime()(state, (seen, begins))
-        scores = nn.Dense(self.actions, kernel_init=nn.initializers.orthogonal(0.01))(hidden)
-        return state, scores, nn.Dense(1)(hidden)[..., 0]
+        return state, nn.Dense(self.actions)(hidden), nn.Dense(1)(hidden)[..., 0]
 
 
 def learning(ppo: dict[str, Any], units: int) -> tuple[Any, Any]:
@@ -66,6 +56,7 @@ def learning(ppo: dict[str, Any], units: int) -> tuple[Any, Any]:
     network, envs = Network(env.num_actions), ppo["envs"]
     pieces = ppo["horizon"] * envs // ppo["bptt"]
     optimizer = optax.chain(optax.clip_by_global_norm(ppo["max_gradient_norm"]), optax.adam(ppo["learning_rate"]))
+    advance = jax.vmap(env.step, in_axes=(0, 0, 0, None))
 
     def begin(key: Any) -> Any:
         seen, games = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, envs), params)
@@ -80,19 +71,18 @@ def learning(ppo: dict[str, Any], units: int) -> tuple[Any, Any]:
         after, scores, value = network.apply(weights, state, seen[None], begins[None])
         action = jax.random.categorical(choose, scores[0])
         log = jnp.take_along_axis(jax.nn.log_softmax(scores[0]), action[:, None], 1)[:, 0]
-        later, games, reward, terminated, truncated, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
-            jax.random.split(move, envs), games, action, params
-        )
+        moves = jax.random.split(move, envs)
+        later, games, reward, terminated, truncated, _ = advance(moves, games, action, params)
         done = terminated | truncated
         total, discounted = total + reward, discounted * ppo["gamma"] + reward
         mean, variance, count = moments  # running ones of discounted returns (Chan, Golub and LeVeque, 1979)
         apart, n = discounted.mean() - mean, count + envs
         variance = (variance * count + discounted.var() * envs + apart**2 * count * envs / n) / n
         reward = reward / jnp.sqrt(variance + 1e-8) if ppo["normalise_rewards"] else reward
-        ended, moments = jnp.where(done, total, jnp.nan), jnp.array([mean + apart * envs / n, variance, n])
-        row = Steps(seen, begins, action, log, value[0], reward, done, ended, jnp.where(begins[:, None], 0.0, state))
+        row = Steps(seen, begins, action, log, value[0], reward, done, jnp.where(begins[:, None], 0.0, state))
+        moments = jnp.array([mean + apart * envs / n, variance, n])
         scale = jnp.where(done, 0.0, total), jnp.where(done, 0.0, discounted), moments
-        return (games, later[:, POSITIONS], done, after, scale, key), row
+        return (games, later[:, POSITIONS], done, after, scale, key), (row, jnp.where(done, total, jnp.nan))
 
     def loss(weights: Any, batch: Any) -> Any:
         steps, advantage, target = batch
@@ -106,19 +96,15 @@ def learning(ppo: dict[str, Any], units: int) -> tuple[Any, Any]:
         value_loss = 0.5 * ((value - target) ** 2).mean()
         return policy + ppo["value_coefficient"] * value_loss - ppo["entropy_coefficient"] * entropy
 
-    def update(learned: Any, batch: Any) -> Any:
+    def update(whole: Any, learned: Any, rows: Any) -> Any:
         weights, moments = learned
+        batch = jax.tree.map(lambda x: x[:, rows], whole)
         changes, moments = optimizer.update(jax.grad(loss)(weights, batch), moments)
         return (optax.apply_updates(weights, changes), moments), None
 
-    def epoch(learned: Any, key: Any, whole: Any) -> Any:
-        order = jax.random.permutation(key, pieces).reshape(ppo["minibatches"], -1)
-        batches = jax.tree.map(lambda x: jnp.moveaxis(x[:, order], 1, 0), whole)
-        return jax.lax.scan(update, learned, batches)
-
     @jax.jit  # type: ignore[untyped-decorator]
     def generation(weights: Any, moments: Any, carried: Any) -> Any:
-        carried, steps = jax.lax.scan(partial(step, weights), carried, None, ppo["horizon"])
+        carried, (steps, ended) = jax.lax.scan(partial(step, weights), carried, None, ppo["horizon"])
         _, seen, begins, state, _, _ = carried
         _, _, last = network.apply(weights, state, seen[None], begins[None])
 
@@ -136,8 +122,9 @@ def learning(ppo: dict[str, Any], units: int) -> tuple[Any, Any]:
 
         whole = jax.tree.map(cut, (steps, advantage, advantage + steps.value))
         keys = jax.random.split(carried[-1], ppo["epochs"] + 1)
-        learned, _ = jax.lax.scan(partial(epoch, whole=whole), (weights, moments), keys[1:])
-        return *learned, (*carried[:-1], keys[0]), steps.ended
+        order = jax.vmap(partial(jax.random.permutation, x=pieces))(keys[1:]).reshape(-1, pieces // ppo["minibatches"])
+        learned, _ = jax.lax.scan(partial(update, whole), (weights, moments), order)
+        return *learned, (*carried[:-1], keys[0]), ended
 
     return begin, generation
 
