@@ -97,6 +97,11 @@ class Environment(Protocol):
         return {}
 
     @property
+    def opponents(self) -> Any:
+        """Which networks play the other seats of a game of several players, an `Opponents`; None: none do."""
+        return None
+
+    @property
     def baseline_seconds(self) -> Mapping[str, float]:
         """About how many seconds of processor time an episode of each of these players takes, where that is known."""
         return {}

@@ -59,6 +59,12 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     from evo.rollouts.rollout import RolloutPlayer
 
     rollouts = _rollouts(spec)
+    elsewhere = spec.inference == "tensorflow" or os.environ.get(CUDA_PLAYER)
+    if elsewhere and any(getattr(rollout.environment.game, "players", 1) > 1 for rollout in rollouts):
+        raise ConfigurationError(
+            "environment.id: a game of several players is played by the exact kernel on CPUs alone; set "
+            'policy.inference = "lanes", and no workers.kind of GPUs'
+        )
     if spec.inference == "tensorflow" and rollouts[-1].environment.problem is None:
         from evo.rollouts.tensorflow_kernel import TensorFlowKernel
 
@@ -114,7 +120,9 @@ def _warm_up(rollout: Any, transitions_from: str) -> None:
     source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
     seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
     drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
-    task, nothing = Task(source, Episodes(seeds)), Task(source, Episodes(seeds[:0]))
+    opponents = None if rollout.environment.opponents is None else source
+    task = Task(source, Episodes(seeds), opponents=opponents)
+    nothing = replace(task, play=Episodes(seeds[:0]))
     if rollout.environment.problem is not None:
         rollout.play(task, parents)
         return
@@ -136,9 +144,9 @@ def _warm_up(rollout: Any, transitions_from: str) -> None:
     if game is None:
         return
     if transitions_from == "segments":
-        rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn), parents)
+        rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn, opponents=opponents), parents)
     elif transitions_from == "episodes":
-        rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True), parents)
+        rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True, opponents=opponents), parents)
     if transitions_from:
         clock.progress.say_compiled(RECORDED)
 

@@ -31,6 +31,9 @@ def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curr
 
     ConfigurationError: a network of the one does not fit the other.
     """
+    if environment.opponents is not None:
+        wrong = "networks are opponents in training alone, as in [environment.training.opponents]"
+        raise ConfigurationError(f"environment.opponents.players: {wrong}")
     training = tuple(environment_of(one) for one in options.in_training())
     for one in training:
         for name in ("shape", "actions", "continuous", "episode_metrics"):

@@ -6,7 +6,7 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import CellType, FunctionType
 from typing import Any
@@ -161,13 +161,30 @@ def _savers(compiler: Compiler, author_saves: Any, author_loads: Any) -> dict[st
     return {"save": save, "load": load}
 
 
-def adapt(state_type: type, definition: Declaration) -> int:
+def _or_else(function: Any, number: int, others: Any) -> Any:
+    """Return a function of the contract that plays one baseline by its number, and others by theirs."""
+
+    @njit(**LEAN)
+    def choose(state, options, b, which, random):  # type: ignore[no-untyped-def]
+        if which == number:
+            return np.int64(function(state, options, b, state.seats_turn[b], random))
+        return others(state, options, b, which, random)
+
+    return choose
+
+
+@njit(**LEAN)
+def _no_baseline(state, options, b, which, random):  # type: ignore[no-untyped-def]
+    return np.int64(0)
+
+
+def adapt(state_type: type, definition: Declaration, baselines: Sequence[Any] = ()) -> int:
     """Have rollouts play a game with this type of state; return how many bytes of its snapshots are the clock's.
 
     TypeError where another game has the same type of state.
     """
     functions, bounds = definition.functions, (definition.action_low, definition.action_high)
-    declared = functions, bounds if definition.continuous else None, definition.zeroed
+    declared = functions, bounds if definition.continuous else None, definition.zeroed, tuple(baselines)
     if state_type in _adapted:
         known, clock_bytes = _adapted[state_type]
         if known != declared:
@@ -175,6 +192,10 @@ def adapt(state_type: type, definition: Declaration) -> int:
         return clock_bytes
     compiler = Compiler()
     made = {name: compiler.compiled(one) for name, one in functions.items()}
+    if definition.players > 1:
+        made["baseline"] = _no_baseline
+        for number, function in enumerate(baselines):
+            made["baseline"] = _or_else(compiler.compiled(function), number, made["baseline"])
     clock_bytes = 20 if compiler.draws_in_order else 12
     _adapted[state_type] = declared, clock_bytes
     if definition.continuous:
@@ -205,7 +226,8 @@ def sources_of(functions: Iterable[Callable[..., Any]], render: Callable[..., An
 def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:
     """Return a game with its options, compiled when it is first played."""
     example = definition.arrays(options)
-    clock_bytes = adapt(type(example), definition)
+    baselines = [*definition.baselines_of(options).values()] if definition.players > 1 else []
+    clock_bytes = adapt(type(example), definition, baselines)
     return CompiledGame(
         make_state=partial(batch_of, example),
         rules=rules_of(options.numbers),
@@ -214,6 +236,9 @@ def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame
         episode_metrics=definition.episode_metrics,
         masked=definition.masks_actions(options),
         continuous=definition.continuous,
+        players=definition.players,
+        opponents=definition.opponents_of(options),
+        epsilon=options.opponents.epsilon,
         snapshot_size=0 if definition.save is None else definition.of(definition.snapshot_size, options) + clock_bytes,
         made_by=(compiled_game, definition, options),
     )

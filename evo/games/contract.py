@@ -81,6 +81,7 @@ def _observe(*arguments: Any) -> Any: ...
 def _observe_lanes(*arguments: Any) -> Any: ...
 def _mask(*arguments: Any) -> Any: ...
 def _metrics(*arguments: Any) -> Any: ...
+def _baseline(*arguments: Any) -> Any: ...
 
 
 def save(playing: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> None:
@@ -91,7 +92,7 @@ def load(playing: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> Any:
     """Set environment b to what `save` wrote; return whether it can be: a snapshot may be of a damaged file."""
 
 
-for _generic in (_begin, _step, _observe, _observe_lanes, _mask, _metrics, save, load):
+for _generic in (_begin, _step, _observe, _observe_lanes, _mask, _metrics, _baseline, save, load):
     infer_global(_generic)(_Choice)
 
 
@@ -144,6 +145,12 @@ def mask(playing, rules, b, out):  # type: ignore[no-untyped-def]
 def metrics(playing, rules, b, out):  # type: ignore[no-untyped-def]
     """Write the metrics of the episode that has ended in environment b.  # out int32 [M]"""
     _metrics(playing.state, rules, b, out)
+
+
+@njit(inline="always")
+def baseline(playing, rules, b, number, luck):  # type: ignore[no-untyped-def]
+    """Return the action of a baseline for the player that is on turn; it draws by the clock `luck`."""
+    return _baseline(playing.state, rules, b, number, Random(luck, b))
 
 
 # Inlined by LLVM, since a call copies the shapes and strides of every array of the state; never called by Python.
@@ -233,6 +240,11 @@ class CompiledGame:
     episode_metrics: tuple[str, ...] = ()
     masked: bool = False  # whether actions may be ruled out
     continuous: bool = False  # whether an action is `actions` numbers, float64 [A], not one of `actions` choices
+    players: int = 1
+    opponents: tuple[
+        int, ...
+    ] = ()  # of which each episode draws one for the other seats: -1 at random, -2 - n baseline n
+    epsilon: float = 0.0  # share of random actions of networks that play the other seats
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
     made_by: tuple[Any, ...] = ()  # a function and its arguments that make it, also in another process
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.environment import Shown
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, did_you_mean
 from evo.options import OF_TRAINER, EnvironmentOptions, Section
 
 COMPILED = (  # functions of a game
@@ -34,6 +34,27 @@ def whole(name: str, value: Any, lowest: int, highest: int) -> int:
     return number
 
 
+class Opponents(Section):
+    """Who plays the other seats of a game of several players."""
+
+    players: list[str] = Field(
+        [],
+        description="`random` and baselines of the game, of which each episode draws one; [] = all of them; in "
+        "training alone, also networks: `population`, `hall` (former champions) or `self`",
+    )
+    count: int = Field(4, ge=1, le=256, description="networks that play in a generation")
+    epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
+
+    @property
+    def networks(self) -> list[str]:
+        """Return what networks play, of those of NETWORKS."""
+        return [name for name in self.players if name in NETWORKS]
+
+
+NETWORKS = ("population", "hall", "self")
+ALL_BASELINES = Opponents()
+
+
 class GameOptions(EnvironmentOptions):
     """What every [environment] section of a game has; a game's own options are further fields, which are numbers.
 
@@ -43,6 +64,11 @@ class GameOptions(EnvironmentOptions):
 
     id: str = Field("", description="which environment")
     max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+    opponents: Opponents = Field(
+        ALL_BASELINES,
+        exclude_if=lambda opponents: opponents == ALL_BASELINES,
+        description="who plays the other seats of a game of several players",
+    )
 
     @property
     def numbers(self) -> dict[str, int | float]:
@@ -50,7 +76,7 @@ class GameOptions(EnvironmentOptions):
         numbers: dict[str, int | float] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name in OF_TRAINER:
+            if name in OF_TRAINER | {"opponents"}:
                 continue
             if isinstance(value, Section):
                 numbers |= {f"{name}_{inner}": getattr(value, inner) for inner in type(value).model_fields}
@@ -144,6 +170,28 @@ class Declaration:
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that Numba compiles, of those that there are, by name."""
         return {name: function for name in COMPILED if (function := getattr(self, name)) is not None}
+
+    def baselines_of(self, options: Any) -> dict[str, Callable[..., Any]]:
+        """Return the compiled baselines of a game of several players, by name."""
+        return {} if self.written.baselines is None else dict(self.written.baselines(options))
+
+    def opponents_of(self, options: Any) -> tuple[int, ...]:
+        """Return which baselines play the other seats: -1 moves at random, -2 - n is baseline n.
+
+        Empty where networks do. ConfigurationError: there are none of these names, or networks among them.
+        """
+        named: Opponents = options.opponents
+        if self.players == 1:
+            if named != ALL_BASELINES:
+                raise ConfigurationError("environment.opponents: the game has one player")
+            return ()
+        known = ["random", *self.baselines_of(options)]
+        if wrong := [name for name in named.players if name not in (*known, *NETWORKS)]:
+            meant = did_you_mean(wrong[0], [*known, *NETWORKS]) or f" (there are {', '.join((*known, *NETWORKS))})"
+            raise ConfigurationError(f"environment.opponents.players: unknown opponent {wrong[0]}{meant}")
+        if named.networks and len(named.networks) < len(named.players):
+            raise ConfigurationError("environment.opponents.players: either networks or baselines")
+        return tuple(-1 - known.index(name) for name in named.players or known if name in known)
 
     def masks_actions(self, options: Any) -> bool:
         """Return whether actions may be ruled out."""

@@ -78,6 +78,7 @@ class GameEnvironment(Environment):
         """Call the author's functions of options here, where a mistake in them is one in the experiment."""
         for name in DECLARED:
             getattr(self, name)
+        self.definition.opponents_of(self.options)
 
     @cached_property
     def sources(self) -> str:
@@ -85,7 +86,9 @@ class GameEnvironment(Environment):
         from evo.games.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS
-        return "" if ours else sources_of(self.definition.functions.values(), self.definition.render)
+        baselines = self.definition.baselines_of(self.options) if self.definition.players > 1 else {}
+        functions = [*self.definition.functions.values(), *baselines.values()]
+        return "" if ours else sources_of(functions, self.definition.render)
 
     @property
     def baselines(self) -> Mapping[str, Callable[[int], float]]:
@@ -93,6 +96,11 @@ class GameEnvironment(Environment):
         if self.definition.baselines is not None:
             return self.definition.baselines(self.options)
         return {RANDOM: partial(play_at_random, self)}
+
+    @property
+    def opponents(self) -> Any:
+        """Return the options of networks that play the other seats; None where baselines do."""
+        return self.options.opponents if self.options.opponents.networks else None
 
     @property
     def baseline_seconds(self) -> Mapping[str, float]:

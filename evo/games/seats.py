@@ -1,7 +1,8 @@
 """Games of several players as games of one: whoever is on turn moves, and is shown what its seat sees.
 
 Where players move simultaneously, each names its action in turn, and the last one plays the step. So everything that
-plays a game of one player plays these too: a step is a move. The reward of a step is that of one seat, `seats_mine`.
+plays a game of one player plays these too: a step is a move. The reward of a step is that of one seat, `seats_mine`,
+which the seed of the episode draws.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import numpy as np
 
 from evo.errors import ConfigurationError
 from evo.games.declaration import MOST_PLAYERS, Declaration
+from evo.games.primitives import draw_number
 
+SEAT = (1 << 32) - 1  # number of the draw of an episode's seat
 FIELDS = ("seats_turn", "seats_mine", "seats_actions", "seats_rewards", "seats_returns")
 METRICS = ("won", "lost", "seat")  # of every game of several players, by the returns of an episode
 ALONE = ("continuous", "observe_lanes", "cell", "draw", "save", "load")  # fields that games of one player have
@@ -35,6 +38,7 @@ def played_in_turn(game: Written) -> Written:
             **_seen(game),
             turn=None,
             episode_metrics=(*METRICS, *game.episode_metrics),
+            live_metrics=("seat", *game.live_metrics),
             baselines=None,
             author=game,
         )
@@ -74,8 +78,14 @@ def _moves(game: Declaration) -> dict[str, Any]:
     players, author_begins, author_steps = game.players, game.begin, game.step
     turn: Any = game.turn
 
-    def begin(state, options, b, random):  # type: ignore[no-untyped-def]
+    def begin_together(state, options, b, random):  # type: ignore[no-untyped-def]
+        state.seats_mine[b] = draw_number(random, SEAT, players)
         author_begins(state, options, b, random)
+
+    begin_game: Any = begin_together
+
+    def begin(state, options, b, random):  # type: ignore[no-untyped-def]
+        begin_game(state, options, b, random)
         state.seats_turn[b] = turn(state, options, b)
 
     def author_moves(state, options, b, action, random):  # type: ignore[no-untyped-def]
@@ -105,8 +115,8 @@ def _moves(game: Declaration) -> dict[str, Any]:
         ended = play(state, options, b, state.seats_actions[b], random)
         return state.seats_rewards[b, state.seats_mine[b]], np.int64(ended)
 
-    moves = (author_begins, step_together) if turn is None else (begin, step)
-    for function in (*moves, author_moves):
+    moves = (begin_together, step_together) if turn is None else (begin, step)
+    for function in (*moves, begin_together, author_moves):
         function.__module__ = game.module
     return dict(zip(("begin", "step"), moves, strict=True))
 

@@ -123,31 +123,47 @@ def are_finite(returns: NDArray[Any]) -> bool:
 
 
 @njit(inline="always")
-def play(  # type: ignore[no-untyped-def]
-    state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, place
-):  # fmt: skip
+def record_seen(state, rules, b, row, scores, width, lane, allowed, record):  # type: ignore[no-untyped-def]
+    """Record what is known before a step of environment b, in a row.
+
+    That is a snapshot, the action mask `allowed` and, unless `scores` is None, the outputs of a lane, `scores` flat
+    [O, width].
+    """
+    contract.save(state, rules, b, record.observations[row])
+    for action_of in range(record.action_masks.shape[1]):
+        record.action_masks[row, action_of] = allowed[action_of]
+    if scores is not None:
+        for o in range(record.outputs.shape[1]):
+            record.outputs[row, o] = scores[o * width + lane]
+
+
+@njit(inline="always")
+def move(state, rules, b, action, envs, ended, place):  # type: ignore[no-untyped-def]
     """Play an action in environment b; return (reward in thousandths, status).
 
-    Unless `record` is None, its row `row` is written, with the action mask `allowed` and, unless `scores` is None, the
-    outputs of a lane, `scores` flat [O, width]. Where the episode ends, row `place` of `ended` is written.
+    Where the episode ends, row `place` of `ended` is written.
     """
-    if record is not None:
-        contract.save(state, rules, b, record.observations[row])
-        for action_of in range(record.action_masks.shape[1]):
-            record.action_masks[row, action_of] = allowed[action_of]
-        if scores is not None:
-            for o in range(record.outputs.shape[1]):
-                record.outputs[row, o] = scores[o * width + lane]
-        remember(envs.memory, b, record.memories, row)
     reward, status = contract.step(state, rules, b, action)
-    if record is not None:
-        record.rewards[row] = reward
-        record.ends[row] = status
     envs.returns_so_far[b] += reward
     if status != GOES_ON:
         ended.returns[place] = envs.returns_so_far[b]
         ended.lengths[place] = state.clock.steps[b]
         contract.metrics(state, rules, b, ended.episode_metrics[place])
+    return reward, status
+
+
+@njit(inline="always")
+def play(  # type: ignore[no-untyped-def]
+    state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, place
+):  # fmt: skip
+    """Play an action in environment b as `move` does, and unless `record` is None, write its row `row`."""
+    if record is not None:
+        record_seen(state, rules, b, row, scores, width, lane, allowed, record)
+        remember(envs.memory, b, record.memories, row)
+    reward, status = move(state, rules, b, action, envs, ended, place)
+    if record is not None:
+        record.rewards[row] = reward
+        record.ends[row] = status
     return reward, status
 
 

@@ -122,6 +122,7 @@ class Purpose(IntEnum):
     EXPLORE = 15  # epsilon-greedy: random actions
     GAME = 16  # random numbers of a compiled game of the plug-in kind
     NOISE = 17  # actions that an update draws: of targets, and of the actor
+    OPPONENT = 18  # choice of who plays the other seats
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

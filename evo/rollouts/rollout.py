@@ -1,8 +1,6 @@
 """Play a task with one network kernel: a compiled game in compiled code, anything else through Gymnasium's interface.
 
-Both ways give the same bits for the same game; the plain one is the reference. Whole episodes of a compiled game are
-played up to sixteen at a time. A lane whose episode ends takes the next one at once. When none is left, live lanes are
-gathered at the front and computed in parts of 16, 8, 4 and 2 lanes; no lane's bits depend on that.
+Both ways give the same bits for the same game; the plain one is the reference.
 """
 
 from __future__ import annotations
@@ -18,139 +16,26 @@ from evo import clock
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.compiled.functions import check_arithmetic
-from evo.compiled.views import shaped
 from evo.environment import Environment
-from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.games.hidden_states import hidden_states
-from evo.games.step import (
-    BEGUN,
-    FOLLOWED,
-    FRAMES,
-    LIVE,
-    ROWS,
-    SLOTS,
-    Ended,
-    Envs,
-    PlayedEpisodes,
-    Recorder,
-    begin,
-    play,
-    record_following,
-)  # fmt: skip
+from evo.games.step import LIVE, Ended, Envs, PlayedEpisodes, Recorder
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.lanes import forward, lanes_for
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import (
-    GOES_ON,
-    TRUNCATED,
-    ActionRule,
-    Episodes,
-    Player,
-    Result,
-    Segment,
-    Task,
-    Transitions,
-    empty_result,
-)
-from evo.rollouts.action_rules import RULES, choose, write_action
+from evo.records import ActionRule, Episodes, Player, Result, Segment, Task, Transitions, empty_result
+from evo.rollouts.action_rules import RULES
+from evo.rollouts.episodes import play_episodes
 from evo.rollouts.gymnasium_episodes import play_gymnasium
 from evo.rollouts.gymnasium_segments import not_finite, play_gymnasium_segment
+from evo.rollouts.matches import MatchPlayer
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
 
 Floats = NDArray[np.float32]
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
-
-
-@njit(inline="always")
-def step_episode(  # type: ignore[no-untyped-def]
-    state, rules, masked, b, seeds, scores, width, lane, rule, epsilon, buffers, envs, ended, actions, episodes, record
-):  # fmt: skip
-    """Choose, play and record a step of the episode that environment b plays; return whether there is an action.
-
-    Where the episode ends, environment b takes the next of `seeds` [E] that none has begun, or else the episode -1.
-    `scores` are flat [O, width]; the rest is as in `play_episodes`.
-    """
-    _, allowed, continuous, progress = buffers
-    action, found = choose(
-        state, rules, masked, b, envs.seeds[b], scores, width, lane, rule, epsilon, allowed, continuous
-    )
-    if not found:
-        return False
-    e, row = envs.episode[b], progress[ROWS]
-    if actions.shape[0]:
-        episodes[row] = e
-        write_action(actions, row, action, continuous)
-        progress[ROWS] += 1
-    _, status = play(state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, e)
-    progress[FRAMES] += 1
-    if record is not None and status == TRUNCATED:
-        record_following(state, rules, masked, b, row, progress[FOLLOWED], record)
-        progress[FOLLOWED] += 1
-    if status != GOES_ON:
-        begin_one(state, rules, b, seeds, envs, progress)
-    return True
-
-
-@njit(inline="always")
-def begin_one(state, rules, b, seeds, envs, progress):  # type: ignore[no-untyped-def]
-    """Begin the first episode of `seeds` [E] that none has begun in environment b; -1 where there is none."""
-    envs.episode[b] = -1
-    if progress[BEGUN] < seeds.shape[0]:
-        envs.episode[b] = progress[BEGUN]
-        begin(state, rules, b, seeds[progress[BEGUN]], envs)
-        progress[BEGUN] += 1
-
-
-@kernel_cache.with_game
-def play_episodes(  # type: ignore[no-untyped-def]
-    layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon,
-    buffers, envs, ended, actions, episodes, record
-):  # fmt: skip
-    """Play one candidate on every episode, or on until there is no room for actions.
-
-    Return the environment for which there is no action, since scores are not finite or nothing is allowed; else -1. The
-    network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
-    `buffers` are index [16], allowed actions, an action and progress, which goes on in the next call. Written are the
-    rows of `ended` [E], and, where there is room, `actions` [M], their `episodes` and, unless it is None, `record`.
-    """
-    index, progress, room, size = buffers[0], buffers[3], actions.shape[0], x.shape[0] // 16
-    if progress[BEGUN] == 0:
-        progress[LIVE] = min(seeds.shape[0], 16)
-        for b in range(progress[LIVE]):
-            index[b] = b
-            begin_one(state, rules, b, seeds, envs, progress)
-    live = progress[LIVE]
-    while live > 0 and (room == 0 or progress[ROWS] + live <= room):
-        start, width = 0, 0
-        for place in range(live):
-            if place == start + width:  # the next lanes that are computed together
-                start, width = place, lanes_for(live - place)
-                for idle in range(live, start + width):  # computed, never played
-                    index[idle] = index[start]
-                seen = shaped(x[: size * width], (*shape, width))
-                contract.observe_lanes(state, rules, index[start : start + width], seen)
-                there = min(width, live - place)
-                forward(
-                    layers, packed, large, nonzero, x, first, second, scores, width, there, envs.memory, index[start:]
-                )
-                progress[SLOTS] += width
-            if not step_episode(
-                state, rules, masked, index[place], seeds, scores, width, place - start, rule, epsilon, buffers, envs,
-                ended, actions, episodes, record,
-            ):  # fmt: skip
-                return index[place]
-        kept = 0
-        for place in range(live):
-            if envs.episode[index[place]] >= 0:
-                index[kept] = index[place]
-                kept += 1
-        live = kept
-    progress[LIVE] = live
-    return -1
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -202,6 +87,10 @@ class Kernel(Protocol):
     def take(self, weights: NDArray[np.float32]) -> None:
         """Compute a network with these weights from now on.  # [P], finite"""
 
+    def take_opponents(self, weights: NDArray[np.float32]) -> None:
+        """Have networks with these weights play the other seats from now on, or baselines where N is 0.  # [N, P]"""
+        return
+
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
         """Return outputs, and overwrite the hidden states `memory` [E, S]; None: episodes begin.  # [E, ...], [E, O]"""
 
@@ -227,10 +116,19 @@ class LanesKernel(Kernel):
             self._envs = Envs.empty(16, network.memory)
             allowed = np.ones(game.actions, np.int8)
             self._buffers = np.zeros(16, np.int64), allowed, game.action_buffer(), self._progress
+            self._matches = None if game.players == 1 else MatchPlayer(network, game, self.arguments, self.score)
 
     def take(self, weights: NDArray[np.float32]) -> None:
         """Pack the weights of a network.  # [P], finite"""
         layout.pack(self._layers, weights, self._packed)
+
+    def take_opponents(self, weights: NDArray[np.float32]) -> None:
+        """Have networks with these weights play the other seats, or baselines where N is 0.  # [N, P], finite or not"""
+        assert self._matches is not None
+        packed = np.zeros((len(weights), len(self._packed)), np.float32)
+        for row, network in zip(packed, weights, strict=True):
+            layout.pack(self._layers, network, row)
+        self._matches.take_opponents(packed)
 
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
         """Return the network's outputs; `memory` is overwritten by the states after the step.  # [E, ...] -> [E, O]"""
@@ -243,6 +141,8 @@ class LanesKernel(Kernel):
 
     def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""
+        if self._matches is not None:
+            return self._matches.play_episodes(task, ended)
         assert isinstance(task.play, Episodes)
         recorder = Recorder.of_task(game, task, self._network.outputs, self._network.memory)
         progress, how = self._progress, task.action_rule
@@ -261,6 +161,8 @@ class LanesKernel(Kernel):
 
     def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:
         """Play a segment."""
+        if self._matches is not None:
+            return self._matches.play_segment(segment, how)
         return play_segment(self.arguments, game, segment, self._network, how, self.score)
 
 
@@ -289,6 +191,8 @@ class Rollout:
             raise ValueError(f"{kind} is no rule for these actions")
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
+        if self._game is not None and self._game.players > 1:
+            self._take_opponents(task, parents)
         if isinstance(task.play, Segment):
             finite = self.take(task, 0, parents)
             if self._game is None:
@@ -322,6 +226,14 @@ class Rollout:
                     arrays[name][k] = values[0]
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
+
+    def _take_opponents(self, task: Task, parents: NDArray[np.float32]) -> None:
+        count = 0 if task.opponents is None else len(task.opponents)
+        weights = np.empty((count, self.size), np.float32)
+        for n in range(count):
+            assert task.opponents is not None
+            self._rebuilder.rebuild(parents, task.opponents, n, weights[n])
+        self.kernel.take_opponents(weights)
 
     def takes(self, how: ActionRule) -> bool:
         """Return whether actions can follow from the network's outputs by this rule."""

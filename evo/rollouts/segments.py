@@ -118,13 +118,16 @@ class SegmentBuffers:
         self.game, self.state = game, game.restored(segment.envs.snapshots)
         self.masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         self.buffers = np.ones(game.actions, np.int8), game.action_buffer()
-        self.envs = envs_of(segment.envs, memory)
-        self._begins = None if self.envs.memory is None else self.envs.memory.copy()
+        self.envs = envs_of(segment.envs, memory * game.players)  # each player has a hidden state
+        self._begins = None
+        if self.envs.memory is not None:
+            seat = 0 if game.players == 1 else self.state.state.seats_mine
+            self._begins = self.envs.memory.reshape(-1, game.players, memory)[np.arange(len(segment.envs)), seat]
         actions = actions_for(game, rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
         self.recorder = Recorder.of_game(
             game, actions, rows, outputs, memory
         )  # memory that is not written costs nothing
-        self.ended = Ended.empty(rows, metrics)
+        self.ended = Ended.empty(rows + (game.players > 1), metrics)  # and one of which nothing is seen
 
     @property
     def written(self) -> tuple[Any, ...]:
@@ -138,7 +141,8 @@ class SegmentBuffers:
         observations that follow.
         """
         assert self.recorder.record is not None
-        ends, transitions, ended = self.recorder.record.ends, None, self.ended
+        ends, transitions = self.recorder.record.ends, None
+        ended = Ended(*(rows[: len(ends)] for rows in self.ended))
         if finite:
             transitions = self.recorder.transitions(len(ends), followed, score, begins=self._begins)
             finite = bool(np.isfinite(transitions.next_outputs).all())

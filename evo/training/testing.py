@@ -107,7 +107,7 @@ def played(
     seeds: NDArray[np.uint64],
     per_task: int = EPISODES_PER_TASK,
     rule: ActionRule = GREEDY,
-    **recorded: bool,
+    **recorded: Any,
 ) -> Sequence[Result]:
     """Play episodes with the one network of a published file; return a result for every `per_task` of them.
 

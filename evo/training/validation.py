@@ -32,8 +32,10 @@ from evo.records import (
     summed,
 )
 from evo.store.metrics import is_metric
+from evo.training.opponents import HALL, NetworkOpponents
 
-WEIGHTS, ORIGIN = "champion", "champion_origin"  # the arrays of a checkpoint that are the trainer's
+WEIGHTS, ORIGIN = "champion", "champion_origin"
+OURS = {WEIGHTS, ORIGIN, HALL}  # the arrays of a checkpoint that are the trainer's
 EPISODES_PER_TASK = 64  # of compiled environments
 
 
@@ -62,6 +64,7 @@ class Validated:
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
         self._origin: NDArray[Any] = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
+        self._opponents = NetworkOpponents(seed, curriculum)
         self.changed = False  # whether the last generation has brought another champion
 
     def generation(self, number: int) -> Generation:
@@ -81,6 +84,8 @@ class Validated:
         if self.due(number):
             finalists = self._finalists()
             returns = yield from self._validate(finalists, number, spent)
+            if self.changed:
+                self._opponents.admit(self._champion[0])
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
         return {**metrics, **spent, **known, "validation": self.fitness if self.best is not None else float("nan")}
@@ -104,6 +109,7 @@ class Validated:
             self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
             if curriculum is not None:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
+                request = self._opponents.matched(request, number)
             results = yield request
         if self._plugin:
             self._expect(results is not None, "generation", None)  # it has requested nothing
@@ -174,9 +180,9 @@ class Validated:
         ValueError: the algorithm uses a name that is the trainer's.
         """
         own = self._arrays("state", self.algorithm.state())
-        if taken := own.keys() & {WEIGHTS, ORIGIN}:
+        if taken := own.keys() & OURS:
             raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
-        return {**own, WEIGHTS: self._champion, ORIGIN: self._origin}
+        return {**own, **self._opponents.state(), WEIGHTS: self._champion, ORIGIN: self._origin}
 
     def record(self) -> Arrays:
         """Return what the algorithm did in the last generation."""
@@ -202,6 +208,7 @@ class Validated:
         """Take the champion from a checkpoint, and nothing else."""
         self._champion = np.ascontiguousarray(state[WEIGHTS], np.float32)
         self._origin = np.asarray(state[ORIGIN])
+        self._opponents.restore(state)
 
     def fork(self, state: Arrays) -> None:
         """Continue from a checkpoint of another run, without its champion: other options may validate it otherwise.
@@ -249,4 +256,4 @@ class Validated:
 
 def _own(state: Arrays) -> Arrays:
     """Return the arrays of a checkpoint that are the algorithm's."""
-    return {name: array for name, array in state.items() if name not in (WEIGHTS, ORIGIN)}
+    return {name: array for name, array in state.items() if name not in OURS}
