@@ -272,7 +272,7 @@ class Experiment:
             notes = {key: info.description or "" for key, info in type(section).model_fields.items()}
             if name == "workers" and not counting:
                 values |= self.other_backends
-            texts.append(section_text(name, values, notes))
+            texts.append(section_text(name, {k: v for k, v in values.items() if not isinstance(v, Section)}, notes))
         if provenance is not None:
             texts.append(section_text(PROVENANCE, provenance))
         return "\n".join(texts)

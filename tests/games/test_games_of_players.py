@@ -62,10 +62,10 @@ def test_rows_win_as_on_a_board_of_numbers(module: Any, count: int) -> None:
             board, moves = np.zeros(game.shape[:2], int), 0
         if player < 0:  # what the last one who moved has won
             won = winner(board, count)
-            returns = game.state.seats_returns[0].tolist()
+            returns, seat = game.state.seats_returns[0].tolist(), int(game.state.seats_mine[0])
             assert returns == {0: [0, 0], 1: [1, -1], 2: [-1, 1]}[won]
             assert won or (board > 0).all()
-            assert game.metrics(0).tolist() == [int(won == 1), int(won == 2), 0]
+            assert game.metrics(0).tolist() == [int(won == seat + 1), int(won == 2 - seat), seat]
             ends.add(won)
             board = None
             continue
@@ -148,7 +148,7 @@ def test_the_duel_is_that_of_two_deques() -> None:
             reward, status = game.step(0, actions[1])
             winner, over = snakes.move(actions, fruit, 40)
             assert over == (status != GOES_ON)
-        assert reward == winner
+        assert reward == (winner if game.state.seats_mine[0] == 0 else -winner)
         assert game.state.seats_returns[0].tolist() == [winner, -winner]
         ends.append(winner)
     assert set(ends) == {1, 0, -1}
@@ -160,6 +160,7 @@ def test_pong_is_the_same_from_both_sides() -> None:
     for seed in range(20):
         one.begin(0, seed)
         other.begin(0, seed)
+        other.state.seats_mine[0] = 1 - one.state.seats_mine[0]
         other.state.ball[0, 0] = 2.0 - one.state.ball[0, 0]
         other.state.speed[0, 0] = -one.state.speed[0, 0]
         for step in range(60):
@@ -170,8 +171,7 @@ def test_pong_is_the_same_from_both_sides() -> None:
             one.step(0, actions[0])
             other.step(0, actions[1])
             np.testing.assert_allclose(other.observe(0), seen, atol=1e-6)
-            mine, theirs = one.step(0, actions[1])[0], other.step(0, actions[0])[0]
-            assert mine == -theirs
+            assert one.step(0, actions[1])[0] == other.step(0, actions[0])[0]
 
 
 def test_who_follows_the_ball_loses_no_point_to_who_stands_still() -> None:
@@ -188,7 +188,9 @@ def test_who_follows_the_ball_loses_no_point_to_who_stands_still() -> None:
 
 BROKEN = {
     "turn returned 2, and players are 0 to 1": ("return state.moves[b] & 1", "return 2"),
-    "step gave player 1 the reward nan": ("rewards[1 - player] = -rewards[player]", "rewards[1] = float('nan')"),
+    "the reward nan, and it must be a number within two million": (
+        "rewards[1 - player] = -rewards[player]", "rewards[1] = float('nan')",
+    ),
     "step takes (state, options, b, action, random), and must take (state, options, b, action, rewards, random)": (
         "def step(state, options, b, action, rewards, random)", "def step(state, options, b, action, random)",
     ),
