@@ -126,7 +126,6 @@ class Task:
 
 # What follows a transition; SEGMENT_END: its episode goes on. Kernels of numba hold these numbers.
 GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)
-NEXT_STEP, SAME_STEP, DISABLED = range(3)  # when an environment of a vector whose episode is over begins the next one
 
 
 @dataclass(frozen=True)

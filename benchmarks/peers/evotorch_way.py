@@ -15,9 +15,9 @@ from evotorch.neuroevolution.net.functional import ModuleExpectingFlatParameters
 
 from benchmarks.peers import answer
 from benchmarks.peers.torch_network import network, translated
-from evo.games.batch import Batch
+from evo.games.batch import SAME_STEP, Batch
 from evo.games.catalogue import snake
-from evo.records import GOES_ON, SAME_STEP
+from evo.records import GOES_ON
 
 
 def forms(module: Any) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from evo.games.contract import LOST, CompiledGame
 from evo.games.declaration import whole
 from evo.games.step import Ended, Envs, begin_next, play
 from evo.randomness.streams import SEED_LIMIT
-from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP
+from evo.records import GOES_ON
 
 kernel_cache.use(__name__)
 
+NEXT_STEP, SAME_STEP, DISABLED = range(3)  # when an environment of a vector whose episode is over begins the next one
 NEVER_BEGUN = -1
 
 

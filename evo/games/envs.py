@@ -15,11 +15,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from evo.environment import Shown
-from evo.games.batch import Batch
+from evo.games.batch import DISABLED, NEXT_STEP, SAME_STEP, Batch
 from evo.games.declaration import whole
 from evo.games.plain import PlainGame, action_space, observation_space
 from evo.randomness.streams import SEED_LIMIT
-from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 Observation = NDArray[np.float32]
 Info = dict[str, Any]

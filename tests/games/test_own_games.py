@@ -17,9 +17,10 @@ import evo.games
 from evo.cli import training
 from evo.errors import ConfigurationError
 from evo.games import checking, envs
+from evo.games.batch import NEXT_STEP
 from evo.games.game import GameEnvironment, play_at_random
 from evo.plugins import mistakes
-from evo.records import NEXT_STEP, ActionRule, Episodes, Segment, Task
+from evo.records import ActionRule, Episodes, Segment, Task
 from evo.testing import game_tests
 from evo.testing.environments import EMPTY, FRESH, GameTests, rollout_of
 from evo.training import testing
