@@ -31,7 +31,7 @@ RESULTS, RATIOS, COMPARISON = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / 
 # longest section, in processes of its own, is last.
 SECTIONS = (
     "game", "games", "gymnax_games", "populations", "generations", "startup", "scaling", "safety", "simulation",
-    "rollout", "learner", "ppo", "recurrent", "gymnasium", "bbob", "race",
+    "rollout", "learner", "ppo", "recurrent", "sac", "gymnasium", "bbob", "race",
 )  # fmt: skip
 SMOKE = ("game", "games", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work
