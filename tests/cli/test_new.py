@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evo.testing import game_tests
 from tests.helpers.calling import ROOT, called, summary_of
 
 TAKEN = {"game": "catch", "environment": "snake", "algorithm": "ga"}
@@ -57,6 +58,20 @@ def test_an_algorithm_is_not_named_as_a_section(name: str, tmp_path: Path) -> No
     assert told == f"{name}: an experiment has a section [{name}] already; choose another name, as my_{name}\n"
     assert not list(tmp_path.iterdir())
     called(tmp_path, "new", "game", name, program="evo")
+
+
+@pytest.mark.parametrize("players", [2, 3])
+def test_a_game_of_several_players_keeps_the_contract(
+    players: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"taking_{players}"
+    called(tmp_path, "new", "game", name, "--players", players, program="evo")
+    monkeypatch.chdir(tmp_path)
+    environment = game_tests(name).environment
+    environment.check()
+    assert environment.definition.players == players
+    told = called(tmp_path, "new", "algorithm", "other", "--players", 2, program="evo", code=2)[1]
+    assert told == "--players: only a game has players\n"
 
 
 @pytest.mark.long

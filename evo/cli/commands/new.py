@@ -32,6 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("kind", metavar="KIND", choices=sorted(NAMES), help="game, environment or algorithm")
     parser.add_argument("name", metavar="NAME", help="its name: small letters, digits and _, as in my_game")
+    players = "of a game: how many play it, 1 to 8 (default: 1)"
+    parser.add_argument("--players", metavar="N", type=int, choices=range(1, 9), default=1, help=players)
 
 
 def main(arguments: Namespace) -> int:
@@ -45,9 +47,13 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError(f"{name}: {shadowed}; choose another name, as my_{name}")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     tested = f'"gymnasium:{class_name}-v0", plugin="{name}"' if kind == "environment" else f'"{name}"'
+    if arguments.players > 1 and kind != "game":
+        raise ConfigurationError("--players: only a game has players")
+    skeleton = "game_of_players" if arguments.players > 1 else kind
     texts = {f"test_{name}.py": TESTS.format(kind=kind, name=name, class_name=class_name, arguments=tested)}
     for ending in ("py", "toml"):
-        text = (SKELETONS / f"{kind}.{ending}").read_text(encoding="utf-8")
+        text = (SKELETONS / f"{skeleton}.{ending}").read_text(encoding="utf-8")
+        text = text.replace("PLAYERS = 2", f"PLAYERS = {arguments.players}")
         for before, after in zip(NAMES[kind], (name, class_name), strict=True):
             text = text.replace(before, after)
         texts[f"{name}.{ending}"] = text
