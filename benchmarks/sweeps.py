@@ -119,7 +119,10 @@ class Board(Benchmark):
 
     number: int
     over = ("ga.sigma=0.003..3:log", "ga.parents=2..64:log", "ga.sigma_spread=0.0..2.0")
-    sets = ("ga.population=128", "ga.elites=2", "ga.episodes=16", "test.episodes=500", "workers.backend=serial")
+    sets = (
+        *("ga.islands=1", "ga.founder=false", "ga.population=128", "ga.parents=64", "ga.elites=2", "ga.episodes=16"),
+        *("validation.finalists=1", "test.episodes=500", "workers.backend=serial"),
+    )
     generations = 24
     unit = "CPU-seconds"
     _spent: float = 0.0

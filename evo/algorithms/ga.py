@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from functools import cache
 from itertools import count
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from evo.evolution.noise_sums import ln
 from evo.evolution.population import (
@@ -41,6 +41,7 @@ from evo.evolution.toolbox import (
     LOG_SIGMAS,
     Crossover,
     Individual,
+    Operator,
     Parents,
     cross,
     drawing_from,
@@ -55,22 +56,11 @@ from evo.evolution.toolbox import (
     worst,
 )
 from evo.networks.candidates import Rebuilder
-from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
 from evo.setup import Setup
 
-MIGRATION_EVERY = 10  # generations, where an experiment does not say
 OPERATORS = ("select", "mate", "mutate")  # of DEAP's toolbox, that a plug-in may have
-
-
-def _found(named: str) -> str:
-    if named:
-        registry.operator(named)
-    return named
-
-
-Operator = Annotated[str, AfterValidator(_found), Field(exclude_if=lambda named: not named)]
 
 
 class Options(PopulationOptions):
@@ -90,9 +80,9 @@ class Options(PopulationOptions):
         description="subpopulations; population, parents and elites are multiples of it",
     )
     migration_every: int = Field(
-        MIGRATION_EVERY,
+        10,
         ge=0,
-        exclude_if=lambda every: every == MIGRATION_EVERY,
+        exclude_if=lambda every: every == 10,
         description="generations between migrations from each island to the next; 0 = never",
     )
     migrants: int = Field(
@@ -112,15 +102,18 @@ class Options(PopulationOptions):
         "0 = all children have the same sigma",
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
+    founder: bool = Field(
+        False,
+        exclude_if=lambda founder: not founder,
+        description="generation 0 is one fresh network of each island and its mutants; false: fresh networks only",
+    )
     crossover: Crossover = Field(
         "mean", description="mean of all parents; or of two parents, single weights (uniform) or whole layers; or none"
     )
     crossover_rate: float = Field(
         0.5, ge=0, le=1, description="probability that a child has two parents, where crossover = uniform or layers"
     )
-    select: Operator = Field(
-        "", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"'
-    )
+    select: Operator = Field("", description='selection operator of a plug-in, as in "my_plugin:my_function"')
     mate: Operator = Field("", description="crossover operator of a plug-in, called for children of two parents")
     mutate: Operator = Field("", description="mutation operator of a plug-in, which sets the sigma of a child")
 
@@ -176,8 +169,9 @@ class GeneticAlgorithm(Algorithm):
             toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
         self._drawn: Iterator[float] = iter(())  # normal numbers of a generation's children
-        self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
-        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
+        keys = candidate_keys(setup.seed, Purpose.INITIAL, 0, 0, options.islands if options.founder else 0)
+        start = Rebuilder(setup.network).fresh_all(keys) if setup.start is None else setup.start[np.newaxis]
+        self._begins = len(start)  # the only parents, and first candidates, of generation 0
         self._parents = Parents(start, [self._founder(row, row) for row in range(len(start))])
         self._record: Arrays = {}
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
@@ -218,8 +212,8 @@ class GeneticAlgorithm(Algorithm):
     def _vary(self, number: int) -> tuple[list[Individual], int]:
         """Return a population, and how many of it are elites: these first, then children, or fresh networks."""
         options, toolbox, parents, size = self.options, self.toolbox, self._parents.individuals, self.options.population
-        first = 0 if self._begins and number == 0 else self._means
-        kept = parents[first : first + (1 if self._begins and number == 0 else options.elites)]
+        begins = self._begins if number == 0 else 0
+        kept = parents[:begins] or parents[self._means : self._means + options.elites]
         elites = len(kept)
 
         def streams(purpose: Purpose) -> NDArray[np.uint64]:

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError
 from evo.evolution.noise_sums import exp
@@ -30,6 +31,15 @@ CHECKED = ("mate", "mutate")  # operators that change an individual in place
 ROW = "it must be the row of an individual that the operator was called with"
 SIGMA = f"it must be a float from {LOG_SIGMAS[0]} to {LOG_SIGMAS[1]}"
 EXPECTED = {"log_sigma": SIGMA, "row": ROW, "mate": f"{ROW}, or -1"}
+
+
+def _found(named: str) -> str:
+    if named:
+        registry.operator(named)
+    return named
+
+
+Operator = Annotated[str, AfterValidator(_found), Field(exclude_if=lambda named: not named)]  # of a plug-in
 
 
 @dataclass(slots=True, eq=False)

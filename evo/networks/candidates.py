@@ -126,6 +126,13 @@ class Rebuilder:
         weights.setflags(write=False)
         return weights
 
+    def fresh_all(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """Return a freshly initialised network of each key.  # [K] -> [K, P]"""
+        weights = np.empty((len(keys), self.network.size), np.float32)
+        for key, row in zip(keys, weights, strict=True):
+            self.fresh(key, row)
+        return weights
+
     def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
         """Write freshly initialised weights, drawn from `key`, into `out` [P]."""
         noise(key, out)

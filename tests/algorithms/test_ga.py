@@ -267,6 +267,29 @@ def test_islands_have_means_of_their_own() -> None:
     assert request.tasks[0].weights.rows.tolist() == [0, 1] * 4
 
 
+@pytest.mark.parametrize("crossover", ["mean", "none"])
+def test_each_island_begins_with_one_founder_and_its_mutants(crossover: str) -> None:
+    algorithm = make(
+        founder=True,
+        crossover=crossover,
+        elites=0,
+        islands=2,
+        parents=4,
+        sigma_spread=0.0,
+        migration_every=0,
+        per_task=8,
+    )
+    request = next(algorithm.generation(0))
+    assert request.weights.tobytes() == np.array([fresh_weights(0, 0, island) for island in (0, 1)]).tobytes()
+    names = request.tasks[0].weights
+    assert names.rows.tolist() == [0, 1] * 4
+    assert names.sigmas.tolist() == [0, 0, *[np.float32(0.1)] * 6]
+    drive(algorithm, 0, scores([5, 9, 7, 8, 1, 7, 6, 0]))
+    assert algorithm.record()["survivors"].tolist() == [2, 1, 6, 3]
+    after = next(algorithm.generation(1)).tasks[0].weights
+    assert (after.sigmas > 0).all()  # without elites, founders play once
+
+
 def test_the_sigma_of_a_mean_is_the_geometric_mean_of_its_parents() -> None:
     algorithm = make(crossover="mean", elites=0, sigma_spread=2.0, per_task=8)
     drive(algorithm, 0, scores(range(8)))
@@ -379,8 +402,9 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
         {"sigma_spread": 1.0, "crossover": "uniform", "alive_bonus": 0.01},
         {"islands": 2, "migration_every": 2, "memory": 3, "sigma_spread": 1.0, "crossover": "uniform"},
         {"islands": 2, "migration_every": 2, "sigma_spread": 1.0, "elites": 0},
+        {"islands": 2, "migration_every": 0, "founder": True, "elites": 0, "crossover": "mean"},
     ],
-    ids=["default", "tournament", "remembering", "adapting", "islands", "means"],
+    ids=["default", "tournament", "remembering", "adapting", "islands", "means", "founders"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)

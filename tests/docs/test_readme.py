@@ -149,7 +149,7 @@ def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_
 @pytest.mark.long
 def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
+    sets = ["run.generations=1", "ga.islands=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
     sets += ["validation.finalists=1", "validation.episodes=1", "test.episodes=2", "workers.backend=serial"]
     experiment = Experiment.load(ROOT / "experiments" / "ga_snake_6x6.toml", *sets)
     list(evo.train(experiment, directory))
