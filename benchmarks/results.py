@@ -2,8 +2,9 @@
 
 Runs stand in runs/results and go on where they stopped, so this may be interrupted. Scores are of a block of test
 episodes that was drawn at random when results were measured for the first time, and that no training and no choice of
-settings looks at. They are written to docs/experiments/results.json, and as tables to docs/experiments/results.md. A
-champion that ships is replaced by that of seed 1 where this one has the higher validation return.
+settings looks at; an experiment whose settings were chosen later has a block of its own, drawn afterwards. They are
+written to docs/experiments/results.json, and as tables to docs/experiments/results.md. A champion that ships is
+replaced by that of seed 1 where this one has the higher validation return.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from evo.training.testing import LAST_BLOCK, baselines
 
 # What is published: with which seeds, and scored on how many episodes. The short ones come first.
 EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
-    "ga_snake_6x6": ((5, 6, 7, 8, 9, 10), 5000),
+    "ga_snake_6x6": (range(31, 41), 5000),
     "ppo_snake_6x6": ((1, 2, 3), 5000),
     "a2c_snake_6x6": ((1, 2, 3), 5000),
     "dqn_snake_6x6": ((1, 2, 3), 5000),
@@ -115,11 +116,17 @@ def measure_runs(results: dict[str, Any], name: str, missing: bool) -> None:
     for seed in seeds:
         if missing and results["runs"].get(f"{name} {seed}", {}).get("arithmetic") == arithmetic(name):
             continue
-        results["runs"][f"{name} {seed}"] = measured(name, seed, episodes, results["block"])
+        results["runs"][f"{name} {seed}"] = measured(name, seed, episodes, block_of(results, name))
         shipped, found = CHAMPIONS / f"{name}.h5", RUNS / f"{name}-seed{seed}" / "champion.h5"
         if shipped.exists() and seed == min(seeds) and fitness(found) > fitness(shipped):
             replace_file(shipped, found.read_bytes())
         write(results)
+
+
+def block_of(results: dict[str, Any], name: str) -> int:
+    """Return the block of test episodes on which an experiment is scored."""
+    block: int = results["blocks"].get(name, results["block"])
+    return block
 
 
 def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
@@ -200,13 +207,15 @@ def page(results: dict[str, Any]) -> str:
         for name, found in results["baselines"].items()
         for player, baseline in found.items()
     ]
+    later = [f"{block} for {name}.toml" for name, block in results["blocks"].items()]
     champions = [f"| {name}.h5 | {score(test)} |" for name, test in sorted(results["champions"].items())]
     return "\n".join(
         [
             "# Results",
             "",
             f"Scores on test episodes of block {results['block']}, which was drawn at random. No training and no",
-            "choice of settings looks at it; settings were chosen on block 0 and on validation episodes.",
+            "choice of settings looks at it; settings were chosen on block 0 and on validation episodes. Blocks that",
+            f"were drawn later, when settings were final: {', '.join(later)}.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
             "Runs whose arithmetic is exact are repeated bit for bit on every machine. *Processor time* is that of",
             "training and validation, of all threads and processes together, on one core of an AMD EPYC (Zen 5) with",

@@ -36,7 +36,12 @@ def test_the_small_board_is_learned_to_its_published_score(method: str, tmp_path
     seed = tomllib.loads((ROOT / "experiments" / f"{experiment}.toml").read_text())["run"].get("seed", 1)
     published = PUBLISHED["runs"][f"{experiment} {seed}"]
     words = [f"experiments/{experiment}.toml", "--run-dir", str(tmp_path / "run"), "--json"]
-    words += ["--set", f"test.block={PUBLISHED['block']}", "--set", f"test.episodes={published['test']['episodes']}"]
+    words += [
+        "--set",
+        f"test.block={published['test']['block']}",
+        "--set",
+        f"test.episodes={published['test']['episodes']}",
+    ]
     done = subprocess.run([sys.executable, "-m", "evo.run", *words], cwd=ROOT, capture_output=True, check=True)
     summary = json.loads(done.stdout.splitlines()[-1])
     score = summary["champion"]["test"]
