@@ -83,6 +83,26 @@ def compile_layers(layers: Any, packed: Any, large: Any, nonzero: Any, x: Any) -
         sparse.compute.compile(tuple(map(typeof, (layer, packed, x, x, lanes, lanes, large))))
 
 
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def score_all(  # type: ignore[no-untyped-def]
+    layers, packed, large, nonzero, x, first, second, scores, observations, out, memory, index
+):  # fmt: skip
+    """Write the network's outputs [E, O] of observations, flat [E, H W C], with their states; `index` is 0 to E - 1."""
+    count, size = observations.shape
+    start = 0
+    while start < count:
+        width = lanes_for(count - start)
+        live = min(width, count - start)
+        for lane in range(live):
+            for i in range(size):
+                x[i * width + lane] = observations[start + lane, i]
+        forward(layers, packed, large, nonzero, x, first, second, scores, width, live, memory, index[start:])
+        for lane in range(live):
+            for o in range(out.shape[1]):
+                out[start + lane, o] = scores[o * width + lane]
+        start += live
+
+
 def nonzero_mask(network: Network) -> NDArray[np.uint64]:
     """Return a buffer for a bit per input of the first weights, and one word more."""
     first = next(layer for layer in network.layers if layer.weighted or layer.gates)

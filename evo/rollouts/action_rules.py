@@ -14,7 +14,9 @@ from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import exp, tanh
+from evo.environment import Environment
 from evo.games import contract
+from evo.networks.network import Network
 from evo.randomness.philox_compiled import draw, philox
 from evo.randomness.streams import Purpose
 
@@ -31,6 +33,16 @@ LOWEST, HIGHEST = -20.0, 2.0  # log standard deviations are clipped to these
 SQUASHED_LOWEST, SQUASHED_HIGHEST = -5.0, 2.0  # what outputs of -1 and 1 mean as log standard deviations
 SATURATED = 18.0  # beyond it, tanh is 1 in float64
 UNIT = 2.0**-32
+
+
+def fits(kind: str, environment: Environment, network: Network) -> bool:
+    """Return whether actions of an environment can follow from a network's outputs by this kind of rule.
+
+    Gaussian actions are continuous, with a mean and a log standard deviation each.
+    """
+    if kind in ("gaussian", "squashed"):
+        return environment.continuous and network.outputs >= 2 * environment.actions
+    return kind == "greedy" or environment.continuous == (kind in ("noisy", "uniform"))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -24,8 +24,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
 from evo.rollouts.action_rules import RULES
-from evo.rollouts.episodes import begin_one, step_episode
-from evo.rollouts.rollout import Floats, Kernel
+from evo.rollouts.rollout import Floats, Kernel, begin_one, step_episode
 from evo.rollouts.segments import SegmentBuffers, step_env
 from evo.workers import devices
 from evo.workers.options import WorkersOptions

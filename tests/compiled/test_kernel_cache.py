@@ -16,8 +16,7 @@ from evo.cli.training import missing_kernels
 from evo.compiled import cache as kernel_cache
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
-from evo.rollouts.episodes import play_episodes
-from evo.rollouts.rollout import LanesKernel
+from evo.rollouts.rollout import LanesKernel, play_episodes
 from tests.compiled.falling import Options, make
 from tests.helpers.calling import SMALL, called, command
 
@@ -170,7 +169,7 @@ def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> N
     script = (
         "from pathlib import Path; from tests.helpers.specs import spec; "
         "from evo.player import prepare; "
-        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_envs; "
+        "from evo.rollouts.rollout import play_episodes; from evo.rollouts.segments import play_envs; "
         f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_envs.signatures))"
     )
