@@ -119,13 +119,13 @@ def _warm_up(rollout: Any, transitions_from: str) -> None:
     parents = np.zeros((1, rollout.network.size), np.float32)
     source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
     seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
-    drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
     opponents = None if rollout.environment.opponents is None else source
     task = Task(source, Episodes(seeds), opponents=opponents)
     nothing = replace(task, play=Episodes(seeds[:0]))
     if rollout.environment.problem is not None:
         rollout.play(task, parents)
         return
+    drawn = next(filter(rollout.takes, (ActionRule("softmax"), ActionRule("gaussian"), ActionRule("noisy"))))
 
     def compile_parts() -> None:
         compile_layers(*kernel.arguments[:5])

@@ -71,7 +71,7 @@ class CudaRollout:
         rows = np.arange(candidates, dtype=np.int32) % 2 - 1  # fresh ones, and children of the first parent
         source = WeightSource(rows, np.full_like(rows, -1), keys, np.full(candidates, 0.1, np.float32))
         seeds = np.arange(episodes, dtype=np.uint64)
-        drawn = ActionRule("gaussian" if self._game.continuous else "softmax")
+        drawn = next(filter(self._cpu.takes, (ActionRule("softmax"), ActionRule("gaussian"), ActionRule("noisy"))))
         tasks = [Task(source, Episodes(seeds), ActionRule())]
         if segments:
             tasks.append(Task(source.some(slice(1)), Segment(self._game.begin(seeds), GOLDEN_STEPS), drawn))

@@ -166,10 +166,16 @@ def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool =
     Numbers are `rescaled` from -1 to 1. ConfigurationError where its actions are others, or more than can be recorded.
     """
     from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-    from gymnasium.wrappers import TransformAction
+    from gymnasium.wrappers import RescaleAction, TransformAction
 
     taken: Any = env.action_space
     whole = isinstance(taken, Box) and np.issubdtype(taken.dtype, np.integer)
+    bounded = isinstance(taken, Box) and np.isfinite(taken.low).all() and np.isfinite(taken.high).all()
+    if rescaled and (whole or not bounded):
+        raise ConfigurationError(
+            f"environment.rescale_actions: {name} has actions {taken}; only a Box of floats with finite bounds can be "
+            "scaled; remove rescale_actions"
+        )
     if whole or isinstance(taken, MultiDiscrete | MultiBinary):
         low = taken.low if whole else getattr(taken, "start", np.zeros(taken.shape, taken.dtype))
         high = taken.high if whole else low + (taken.nvec - 1 if isinstance(taken, MultiDiscrete) else 1)
@@ -183,21 +189,11 @@ def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool =
         shape = taken.shape
         flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
         env = env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
-        return _rescaled(env, name) if rescaled else env
+        return RescaleAction(env, np.float32(-1), np.float32(1)) if rescaled else env
     raise ConfigurationError(
         f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
         "Box of numbers are needed"
     )
-
-
-def _rescaled(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
-    """Return an environment whose actions are from -1 to 1; ConfigurationError where its own have no bounds."""
-    from gymnasium.wrappers import RescaleAction
-
-    taken: Any = env.action_space
-    if not (np.isfinite(taken.low).all() and np.isfinite(taken.high).all()):
-        raise ConfigurationError(f"environment.rescale_actions: {name} has actions {taken}, without bounds")
-    return RescaleAction(env, np.float32(-1), np.float32(1))
 
 
 def _with_combinations(env: gymnasium.Env[Any, Any], sides: list[int], low: NDArray[Any]) -> gymnasium.Env[Any, Any]:

@@ -21,6 +21,7 @@ from evo.learning.exact.squashed import normal_noise, squashed_actions
 from evo.learning.twin_critics import TwinCriticMethod
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.player import prepare
 from evo.records import Arrays
 from evo.rollouts.action_rules import NOISY, SQUASHED, UNIFORM, draw_action, standard_normal
 from evo.setup import LearnerOptions, Setup
@@ -29,6 +30,7 @@ from tests.algorithms.learners import made as made_by
 from tests.helpers.calling import summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import plain_scores
+from tests.helpers.specs import spec
 from tests.learning import plain_passes
 from tests.run import shaken
 
@@ -269,6 +271,12 @@ def test_after_every_generation_a_restored_algorithm_goes_on_as_the_straight_one
     assert straight.method.learner.updates > 0
 
 
+@pytest.mark.parametrize("extra", [0, 1], ids=["td3", "sac"])
+def test_forked_workers_can_compile_what_records_actions_of_tanh(tmp_path: Path, extra: int) -> None:
+    policy = {"kind": "mlp", "dense": [9], "output": "tanh"}
+    prepare(spec(tmp_path, {"id": "pendulum"}, policy, extra_outputs=extra, transitions_from="segments"))
+
+
 @pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.long)])
 def test_one_hash_for_any_number_of_workers_and_threads_and_through_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -295,6 +303,7 @@ def test_one_hash_for_any_number_of_workers_and_threads_and_through_kills(
     [
         (("environment.id=cartpole",), "learns continuous actions, and this environment's are choices"),
         (("environment.id=gymnasium:Pendulum-v1",), "set rescale_actions = true"),
+        (("environment.id=gymnasium:CartPole-v1", "environment.rescale_actions=true"), "only a Box of floats"),
         (("policy.memory=gru:4",), "does not learn networks with memory"),
         (("learner.arithmetic=tensorflow",), 'set arithmetic = "exact"'),
         (("ALGORITHM.replay_size=10",), "learning_starts: 60 of a replay_size of 10"),
