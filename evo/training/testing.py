@@ -67,7 +67,7 @@ def measure(
     evaluator: Evaluator,
     environment: Environment,
     episodes: int,
-    rule: Literal["greedy", "softmax", "gaussian"] = "greedy",
+    rule: Literal["greedy", "softmax", "gaussian", "squashed"] = "greedy",
     block: int = 0,
 ) -> tuple[Score, NDArray[np.float64]]:
     """Play `weights` [P] on the first test episodes of a block; return the score, and that of every episode.  # [E]

@@ -182,8 +182,13 @@ def test_choices_and_means_without_deviations_are_not_drawn_as_numbers() -> None
 
 
 def test_a_champion_is_sampled_as_its_network_allows() -> None:
-    environment, _ = pendulum()
-    assert sampled(environment, 3) == "gaussian"
-    assert sampled(make(Options(id="gymnasium:CartPole-v1")), 2) == "softmax"
+    environment, rollout = pendulum()
+    assert sampled(environment, rollout.network) == "gaussian"
+    cart_pole = make(Options(id="gymnasium:CartPole-v1"))
+    assert sampled(cart_pole, Network.build(Policy(kind="linear"), (4,), 2)) == "softmax"
+    means, spreads = (
+        Network.build(Policy(kind="linear", output="tanh"), environment.shape, 1, extra) for extra in (0, 1)
+    )
+    assert sampled(environment, spreads) == "squashed"  # as SAC drew them
     with pytest.raises(ConfigurationError, match="without a spread"):
-        sampled(environment, 1)
+        sampled(environment, means)

@@ -53,7 +53,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     block = run.config.test.block if block is None else block
     experiment = run.with_environment(arguments.set) if arguments.set else run.config
     environment, network = environment_of(experiment.environment), experiment.network()
-    rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
+    rule = sampled(environment, network) if arguments.mode == "sample" else "greedy"
     with playing(experiment) as (evaluator, published):
         weights = run.champion.weights
         score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
@@ -80,10 +80,10 @@ def _changed(ours: Experiment, other: Experiment) -> list[str]:
     return difference(one, another) or ["no option differs from those of the run"]
 
 
-def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:
+def sampled(environment: Any, network: Any) -> Literal["softmax", "gaussian", "squashed"]:
     """Return how actions are drawn; ConfigurationError where the network says nothing about their spread."""
     if not environment.continuous:
         return "softmax"
-    if outputs < 2 * environment.actions:
+    if network.outputs < 2 * environment.actions:
         raise ConfigurationError('--mode: the champion gives numbers without a spread to draw from; use "greedy"')
-    return "gaussian"
+    return "squashed" if network.options.output == "tanh" else "gaussian"
