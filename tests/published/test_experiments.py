@@ -22,8 +22,6 @@ PUBLISHED = json.loads(KEPT.read_text())
 def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
     if path.stem.endswith("lunarlander"):
         pytest.importorskip("Box2D")
-    if path.stem.endswith("hopper"):
-        pytest.importorskip("mujoco")
     experiment = Experiment.load(path)
     assert experiment.generations > 0
     assert not experiment.run.budget.seconds
