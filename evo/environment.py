@@ -97,6 +97,11 @@ class Environment(Protocol):
         return {}
 
     @property
+    def players(self) -> int:
+        """How many players there are."""
+        return 1
+
+    @property
     def opponents(self) -> Any:
         """Which networks play the other seats of a game of several players, an `Opponents`; None: none do."""
         return None

@@ -60,7 +60,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
     rollouts = _rollouts(spec)
     elsewhere = spec.inference == "tensorflow" or os.environ.get(CUDA_PLAYER)
-    if elsewhere and any(getattr(rollout.environment.game, "players", 1) > 1 for rollout in rollouts):
+    if elsewhere and any(rollout.environment.players > 1 for rollout in rollouts):
         raise ConfigurationError(
             "environment.id: a game of several players is played by the exact kernel on CPUs alone; set "
             'policy.inference = "lanes", and no workers.kind of GPUs'

@@ -66,7 +66,7 @@ class GameEnvironment(Environment):
 
     shape, actions, continuous = _declared("shape"), _declared("actions"), _declared("continuous")
     action_names, observation_names = _declared("action_names"), _declared("observation_names")
-    codes, symmetry = _declared("codes"), _declared("symmetry")
+    codes, symmetry, players = _declared("codes"), _declared("symmetry"), _declared("players")
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
     @property

@@ -337,4 +337,6 @@ class MatchPlayer:
         written = envs, ended, actions, none.view(np.int64), record, progress
         failed = self._play(how, buffers.state, matches, segment.horizon, none, written)
         self._game.check_allowed(buffers.state, self._allowed, failed)
-        return buffers.result(int(progress[FOLLOWED]), int(progress[SLOTS]), failed < 0, self._score)
+        return buffers.result(
+            int(progress[FOLLOWED]), int(progress[SLOTS]), failed < 0, self._score, int(progress[FRAMES])
+        )

@@ -134,11 +134,11 @@ class SegmentBuffers:
         """Return what compiled loops take last: buffers, environments, actions, record and ended episodes."""
         return self.buffers, self.envs, self.recorder.actions, self.recorder.record, self.ended
 
-    def result(self, followed: int, slots: int, finite: bool, score: Score) -> Result:
+    def result(self, followed: int, slots: int, finite: bool, score: Score, frames: int | None = None) -> Result:
         """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps.
 
         Where an output was not finite it has neither transitions nor environments. `score` returns the outputs of the
-        observations that follow.
+        observations that follow. `frames` are the steps that were played; None: as many as are recorded.
         """
         assert self.recorder.record is not None
         ends, transitions = self.recorder.record.ends, None
@@ -155,7 +155,7 @@ class SegmentBuffers:
             lengths=ended.lengths[over][None],
             episode_metrics=ended.episode_metrics[over][None],
             finite=np.array([finite]),
-            frames=len(ends) if finite else 0,
+            frames=0 if not finite else len(ends) if frames is None else frames,
             lane_slots=slots,
             transitions=transitions if finite else None,
             envs=envs if finite else None,

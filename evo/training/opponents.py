@@ -23,18 +23,18 @@ class NetworkOpponents:
     def __init__(self, seed: int, curriculum: Curriculum | None) -> None:
         self._seed, self._curriculum = seed, curriculum
         training = () if curriculum is None else curriculum.training
-        self._keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in training)
+        self.keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in training)
         self._hall: NDArray[np.float32] = np.empty((0, 0), np.float32)  # [H, P]
         self._first = 0  # row of the published matrix at which the hall begins
 
     def admit(self, champion: NDArray[np.float32]) -> None:
         """Keep a champion.  # [P]"""
-        if self._keeps:
+        if self.keeps:
             self._hall = np.concatenate([self._hall.reshape(-1, len(champion)), champion[np.newaxis]])[-MOST:]
 
     def state(self) -> Arrays:
         """Return the hall of fame by name, if there is one."""
-        return {HALL: self._hall} if self._keeps else {}
+        return {HALL: self._hall} if self.keeps else {}
 
     def restore(self, state: Arrays) -> None:
         """Take the hall of fame from a checkpoint."""

@@ -218,12 +218,12 @@ class Recording:
     def facts(self, environment: Environment) -> dict[str, object]:
         """Return what another implementation of the game and the network can be checked with, as JSON values.
 
-        The seed is that with which the environment was reset.
+        The seed is that with which the environment was reset. Without recorded steps there is no hash of outputs.
         """
         seed = self.seed >> 64 - environment.seed_bits
-        outputs = b"" if self.steps is None else np.ascontiguousarray(self.steps.outputs, "<f4").tobytes()
-        digest = hashlib.sha256(outputs).hexdigest()
-        facts = {"seed": seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
+        facts: dict[str, object] = {"seed": seed, "steps": len(self.actions), "score": self.score}
+        if self.steps is not None:
+            facts["outputs_sha256"] = hashlib.sha256(np.ascontiguousarray(self.steps.outputs, "<f4")).hexdigest()
         return {**facts, "actions": self.actions.tolist()}
 
     def check(self, environment: Environment) -> None:

@@ -64,7 +64,7 @@ class Validated:
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
         self._origin: NDArray[Any] = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
-        self._opponents = NetworkOpponents(seed, curriculum)
+        self.opponents = NetworkOpponents(seed, curriculum)
         self.changed = False  # whether the last generation has brought another champion
 
     def generation(self, number: int) -> Generation:
@@ -85,7 +85,7 @@ class Validated:
             finalists = self._finalists()
             returns = yield from self._validate(finalists, number, spent)
             if self.changed:
-                self._opponents.admit(self._champion[0])
+                self.opponents.admit(self._champion[0])
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
         return {**metrics, **spent, **known, "validation": self.fitness if self.best is not None else float("nan")}
@@ -109,7 +109,7 @@ class Validated:
             self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
             if curriculum is not None:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
-                request = self._opponents.matched(request, number)
+                request = self.opponents.matched(request, number)
             results = yield request
         if self._plugin:
             self._expect(results is not None, "generation", None)  # it has requested nothing
@@ -182,7 +182,7 @@ class Validated:
         own = self._arrays("state", self.algorithm.state())
         if taken := own.keys() & OURS:
             raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
-        return {**own, **self._opponents.state(), WEIGHTS: self._champion, ORIGIN: self._origin}
+        return {**own, **self.opponents.state(), WEIGHTS: self._champion, ORIGIN: self._origin}
 
     def record(self) -> Arrays:
         """Return what the algorithm did in the last generation."""
@@ -208,7 +208,7 @@ class Validated:
         """Take the champion from a checkpoint, and nothing else."""
         self._champion = np.ascontiguousarray(state[WEIGHTS], np.float32)
         self._origin = np.asarray(state[ORIGIN])
-        self._opponents.restore(state)
+        self.opponents.restore(state)
 
     def fork(self, state: Arrays) -> None:
         """Continue from a checkpoint of another run, without its champion: other options may validate it otherwise.

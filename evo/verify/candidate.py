@@ -73,6 +73,8 @@ def replay_candidate(
         seeds = task.play.seeds if isinstance(task.play, Episodes) else None
         if episode is not None and seeds is None:
             raise ConfigurationError("--generation: its candidate plays segments, no whole episode that could be shown")
+        if episode is not None and task.opponents is not None:
+            raise ConfigurationError("--generation: its candidate plays against networks, and such a game is not shown")
         if episode is not None and seeds is not None and episode >= len(seeds):
             last = len(seeds) - 1
             raise ConfigurationError(f"--episode: must be 0 to {last}, the episodes of that generation's round")
@@ -84,7 +86,9 @@ def replay_candidate(
             if episode is not None and seeds is not None:
                 if not finite:
                     raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
-                one = replace(task, play=Episodes(seeds[episode : episode + 1]), record_transitions=True)
+                steps = environment.players == 1
+                one = replace(task, play=Episodes(seeds[episode : episode + 1]))
+                one = replace(one, record_actions=not steps, record_transitions=steps)
                 (recorded,) = evaluator.map([one]).results
                 recording = recording_of(int(seeds[episode]), recorded, environment.episode_metrics)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
@@ -109,7 +113,10 @@ def _remark(run: Run, generation: int) -> str:
 
 
 def _restore(algorithm: Validated, store: Store, generation: int) -> None:
-    """Bring an algorithm to where a generation begins: from the newest checkpoint before it, then by the records."""
+    """Bring an algorithm to where a generation begins: from the newest checkpoint before it, then by the records.
+
+    DataError: neither leads there. Records lead to no hall of fame, which is in checkpoints alone.
+    """
     first, missing = generation, None
     while first:
         try:
@@ -120,7 +127,7 @@ def _restore(algorithm: Validated, store: Store, generation: int) -> None:
             first -= 1
     for number in range(first, generation):
         record = store.read_record(number)  # empty where a fork begins
-        if not record or not algorithm.algorithm.retrace(number, record):
+        if algorithm.opponents.keeps or not record or not algorithm.algorithm.retrace(number, record):
             raise missing or DataError(f"{store.directory}: records do not lead to generation {generation}")
 
 

@@ -131,14 +131,17 @@ def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str,
         pytest.skip("opponents go by the number of the environment")
     game, horizon, parents = environment.game, 6, np.empty((0, rollout.size), np.float32)
     envs = game.begin(SEEDS)
-    parts = []
+    parts, frames = [], 0
     for _ in range(2):
         result = rollout.play(Task(fresh(1), Segment(envs, horizon), ActionRule(), opponents=against), parents)
         assert result.envs is not None
         assert result.transitions is not None
         envs = result.envs
         parts.append(result.transitions)
-    whole = rollout.play(Task(fresh(1), Segment(game.begin(SEEDS), 2 * horizon), ActionRule()), parents).transitions
+        frames += result.frames
+    longer = rollout.play(Task(fresh(1), Segment(game.begin(SEEDS), 2 * horizon), ActionRule()), parents)
+    whole = longer.transitions
+    assert longer.frames == frames > len(SEEDS) * 2 * horizon  # the moves of all players
     assert whole is not None
     for name in ("actions", "rewards", "outputs"):
         halves = [getattr(part, name).reshape(len(SEEDS), horizon, -1) for part in parts]

@@ -131,3 +131,30 @@ def test_a_run_against_networks_is_resumed_and_verified(algorithm: str, tmp_path
     report = json.loads(called(tmp_path, "verify", "halves", "--all", "--json", program="evo")[0].splitlines()[-1])
     assert report["ok"]
     assert report["replayed"] > 0
+
+
+@pytest.mark.long
+def test_a_match_is_replayed_whole_or_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN)
+    summary_of(tmp_path, "run.toml", "--algorithm", "ga", "--generations", 14, "--run-dir", "run", "--no-report")
+
+    def replayed(*words: object, code: int = 0) -> tuple[str, str]:
+        return called(tmp_path, "replay", "run", *words, program="evo", code=code)
+
+    for episode in range(4):
+        facts = json.loads(replayed("--episode", episode, "--json")[0].splitlines()[-1])
+        game = environment_of(tictactoe.Options(id="tictactoe")).plain()
+        game.begin(0, facts["seed"])
+        rewards, over = zip(*(game.step(0, action) for action in facts["actions"]), strict=True)
+        assert [bool(end) for end in over] == [False] * (facts["steps"] - 1) + [True]
+        assert sum(rewards) == facts["score"]
+        assert "outputs_sha256" not in facts
+    out, _ = replayed("--episode", 3, "--film", "match.gif")
+    assert f"after {facts['steps']} steps, saved to match.gif" in out
+    one_line = "--step: tictactoe has several players; without it, the moves of all are shown\n"
+    assert replayed("--step", code=2)[1] == one_line
+    candidate = ("--generation", 0, "--candidate", 1)
+    assert "the process that played it did not crash" in replayed(*candidate)[0]
+    assert "plays against networks, and such a game is not shown\n" in replayed(*candidate, "--json", code=2)[1]
+    assert "not kept" in replayed("--generation", 5, "--candidate", 1, code=1)[1]
+    assert replayed("--generation", 5, "--candidate", 1, code=1)[1].count("\n") == 1

@@ -61,8 +61,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
     add(parser, "--plugin")
     parser.add_argument(
-        "--json", action="store_true", help="end with one line of JSON: seed, actions, score, and a hash of all outputs"
-    )
+        "--json", action="store_true",
+        help="end with one line of JSON: seed, actions (those of all players), score, and, in a game of one player, a "
+        "hash of all outputs",
+    )  # fmt: skip
 
 
 def main(arguments: Namespace) -> int | tuple[int, object]:
@@ -92,7 +94,7 @@ def _champion(arguments: Namespace) -> Replay:
     run = Run(arguments.run_dir, flags={"backend": "serial"})
     environment = environment_of(run.config.environment)
     _check_visible(environment, run.config.environment.id, arguments)
-    steps = arguments.json or arguments.step is not None
+    steps = (arguments.json or arguments.step is not None) and environment.players == 1
     with playing(run.config) as (evaluator, published):
         weights, metrics = published.publish(run.champion.weights[None]), environment.episode_metrics
         if episode is None:
@@ -188,6 +190,8 @@ def _is_drawn(arguments: Namespace) -> bool:
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
+    if arguments.step is not None and environment.players > 1:
+        raise ConfigurationError(f"--step: {name} has several players; without it, the moves of all are shown")
     if _is_drawn(arguments) and not environment.visible:
         why = f"{name} draws no pictures"
         why = why if environment.problem is None else "a fitness function has no episodes"
