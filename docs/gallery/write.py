@@ -2,7 +2,7 @@
 
     .venv/bin/python docs/gallery/write.py [GAME]...
 
-Without games all are written, in about six minutes of one core.
+Without games all are written, in about nine minutes of one core.
 """
 
 import re
@@ -22,6 +22,7 @@ TRAINED = {
     "swingup": "games/ga_swingup.toml",
     "tmaze": "games/ga_tmaze.toml",
     **{name: f"games/{PPO.format(name)}" for name in ("breakout", "asterix", "freeway", "space_invaders")},
+    **{name: f"games/ppo_{name}.toml" for name in ("tictactoe", "connect_four", "duel", "pong")},
 }
 
 

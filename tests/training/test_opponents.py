@@ -156,5 +156,5 @@ def test_a_match_is_replayed_whole_or_refused_in_one_line(tmp_path: Path) -> Non
     candidate = ("--generation", 0, "--candidate", 1)
     assert "the process that played it did not crash" in replayed(*candidate)[0]
     assert "plays against networks, and such a game is not shown\n" in replayed(*candidate, "--json", code=2)[1]
-    assert "not kept" in replayed("--generation", 5, "--candidate", 1, code=1)[1]
-    assert replayed("--generation", 5, "--candidate", 1, code=1)[1].count("\n") == 1
+    assert "not kept" in replayed("--generation", 5, "--candidate", 1, code=3)[1]
+    assert replayed("--generation", 5, "--candidate", 1, code=3)[1].count("\n") == 1
