@@ -223,7 +223,7 @@ class Recording:
         seed = self.seed >> 64 - environment.seed_bits
         facts: dict[str, object] = {"seed": seed, "steps": len(self.actions), "score": self.score}
         if self.steps is not None:
-            facts["outputs_sha256"] = hashlib.sha256(np.ascontiguousarray(self.steps.outputs, "<f4")).hexdigest()
+            facts["outputs_sha256"] = hashlib.sha256(self.steps.outputs.astype("<f4").tobytes()).hexdigest()
         return {**facts, "actions": self.actions.tolist()}
 
     def check(self, environment: Environment) -> None:
