@@ -129,7 +129,13 @@ class GameTests:
         self.environment.check()
 
     def test_compiled_episodes_are_those_of_plain_python(self) -> None:
-        """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
+        """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit.
+
+        Of several players, the moves of all are played again, and returns, lengths and metrics are compared.
+        """
+        if self.environment.players > 1:
+            self._hold_matches()
+            return
         task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
         twin = Plain(self.environment.definition, self.environment.options)
         compiled, plain = rollout_of(self.environment).play(task, EMPTY), rollout_of(twin).play(task, EMPTY)
@@ -155,6 +161,8 @@ class GameTests:
         for name in ("observations", "actions", "rewards"):
             halves = [_by_env(result, name, 30) for result in (first, second)]
             np.testing.assert_array_equal(np.concatenate(halves, axis=1), _by_env(whole, name, 60), name)
+        if self.environment.players > 1:  # the moves of others are not recorded
+            return
         assert whole.envs is not None
         steps: Any = whole.transitions
         again, left = replay_segment(game, envs, _by_env(whole, "actions", 60))
@@ -172,6 +180,20 @@ class GameTests:
         """Each environment of a vector shows what a single one of the same seed does, in every mode of resets."""
         for mode in AutoresetMode:
             self._hold_vector(mode)
+
+    def _hold_matches(self) -> None:
+        played = rollout_of(self.environment).play(Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True), EMPTY)
+        assert played.actions is not None
+        for e, seed in enumerate(SEEDS.tolist()):
+            game, total, status = self.environment.plain(), 0, GOES_ON
+            game.begin(0, seed)
+            for action in played.actions[e].tolist():
+                assert status == GOES_ON
+                reward, status = game.step(0, action)
+                total += round(1000 * reward)
+            assert status != GOES_ON
+            assert (total, len(played.actions[e])) == (played.returns[0, e], played.lengths[0, e])
+            np.testing.assert_array_equal(game.metrics(0), played.episode_metrics[0, e])
 
     def _hold_vector(self, mode: AutoresetMode) -> None:
         vector, count = self.environment.vector_env(4, autoreset_mode=mode), 4
