@@ -87,6 +87,8 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "MIRROR": 14,
         "EXPLORE": 15,
         "GAME": 16,
+        "NOISE": 17,
+        "OPPONENT": 18,
     }
     assert action_rules.ACTION == 9
 

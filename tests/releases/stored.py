@@ -57,6 +57,7 @@ algorithms = ["ga", "ppo"]
 seeds = [1, 2]
 frames = 1000
 """
+CONTINUOUS: dict[str, Any] = {"environment": {"id": "pendulum"}, "policy": {"kind": "mlp"}}
 RUNS = ("ga", "ppo", "dqn")
 MORE = 5  # generations that a run is resumed to
 SWEEP = ("sweep", "experiment.toml", "--over", "ga.sigma=0.1,0.2", "--seeds", 2, "--retest", 2, "--directory", "sweep")
@@ -65,7 +66,10 @@ SWEEP = ("sweep", "experiment.toml", "--over", "ga.sigma=0.1,0.2", "--seeds", 2,
 def identities() -> dict[str, dict[str, Any]]:
     """Return what identifies a run with the defaults of every algorithm, and the defaults of every environment."""
     ids = [name for name in registry.names("environments") if name not in ("gymnasium", "problem")]
-    algorithms = {name: Experiment.build(run={"algorithm": name}) for name in registry.names("algorithms")}
+    algorithms = {
+        name: Experiment.build(run={"algorithm": name}, **(CONTINUOUS if name in ("sac", "td3") else {}))
+        for name in registry.names("algorithms")
+    }
     environments = {
         name: Experiment.build(environment={"id": name}, policy={"kind": "mlp"}).environment
         for name in (*ids, "gymnasium:CartPole-v1")
