@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.views import flat_of, shaped
+from evo.compiled.views import shaped
 from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.games.hidden_states import remember
@@ -71,18 +70,6 @@ class Matches(NamedTuple):
         opponent, waits, row, steps = np.full((4, count), IDLE, np.int64)
         lanes, places = np.zeros((2, count + 16), np.int64)
         return cls(opponent, waits, row, steps, clock_of(count), lanes, places)
-
-
-def of_players(memory: Any, players: int) -> Any:
-    """Return hidden states of environments [B, players S] as those of players [B players, S]; None: there are none."""
-
-
-@overload(of_players)
-def _of_players(memory, players):  # type: ignore[no-untyped-def]
-    def split(memory, players):  # type: ignore[no-untyped-def]
-        return shaped(flat_of(memory), (memory.shape[0] * players, memory.shape[1] // players))
-
-    return (lambda memory, players: None) if isinstance(memory, types.NoneType) else split
 
 
 @njit(inline="always")
@@ -195,18 +182,18 @@ def _settle(  # type: ignore[no-untyped-def]
 @kernel_cache.with_game
 def play_matches(  # type: ignore[no-untyped-def]
     layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, players, opponents,
-    horizon, seeds, rule, epsilon, their_rule, their_epsilon, allowed, matches, envs, ended, actions, episodes, record,
-    progress
+    horizon, seeds, rule, epsilon, their_rule, their_epsilon, allowed, memory, matches, envs, ended, actions, episodes,
+    record, progress
 ):  # fmt: skip
     """Play on until everything is played or there is no room for actions; return the environment that fails, or IDLE.
 
     `packed` [N + 1, ...] are the networks, the candidate first; the other arrays of the network are as in
-    `play_episodes`. Without networks besides the candidate, `opponents` are the baselines of which each episode draws
-    one. Episodes are those of `seeds` [E], or, where `matches.steps` are not negative, `horizon` steps of the candidate
-    in every environment.
+    `play_episodes`. `memory` [B players, S] are the hidden states of `envs`, by player. Without networks besides the
+    candidate, `opponents` are the baselines of which each episode draws one. Episodes are those of `seeds` [E], or,
+    where `matches.steps` are not negative, `horizon` steps of the candidate in every environment.
     """
     count, networks, size = envs.seeds.shape[0], packed.shape[0], x.shape[0] // 16
-    memory, index, places = of_players(envs.memory, players), matches.lanes, matches.places
+    index, places = matches.lanes, matches.places
     if progress[LIVE] == 0:
         progress[LIVE] = count
         for b in range(count):
@@ -305,11 +292,12 @@ class MatchPlayer:
         if len(self._packed) == 1 and not game.opponents:  # no baseline may play, and the task names no network
             self._packed = np.stack([kernel[1], kernel[1]])
         self._packed[0] = kernel[1]
-        draws = how.kind == "softmax"
+        draws, memory = how.kind == "softmax", written[0].memory
+        memory = None if memory is None else memory.reshape(len(memory) * game.players, -1)
         return play_matches(  # type: ignore[no-any-return]
             kernel[0], self._packed, *kernel[2:], state, game.rules, game.masked or None, game.shape, game.players,
             self._baselines, horizon, seeds, RULES[how.kind], how.epsilon, SOFTMAX if draws else EPSILON_GREEDY,
-            0.0 if draws else game.epsilon, self._allowed, matches, *written,
+            0.0 if draws else game.epsilon, self._allowed, memory, matches, *written,
         )  # fmt: skip
 
     def play_episodes(self, task: Task, ended: Ended) -> PlayedEpisodes:

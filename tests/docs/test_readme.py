@@ -127,7 +127,7 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
     index = (ROOT / "docs" / "experiments.md").read_text()
     pages = "".join(path.read_text() for path in (ROOT / "docs" / "experiments").glob("*.md"))
-    games = (ROOT / "docs" / "games.md").read_text()
+    games = "".join((ROOT / "docs" / page).read_text() for page in ("games.md", "several_players.md"))
     for experiment in (ROOT / "experiments" / "games").glob("*.toml"):
         assert f"(../experiments/games/{experiment.name})" in games
     for experiment in (ROOT / "experiments" / "gymnasium").glob("*.toml"):

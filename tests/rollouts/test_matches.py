@@ -83,7 +83,7 @@ class Reference:
 CASES = [
     pytest.param(tictactoe, {"dense": [8]}, 0, id="tictactoe-baselines"),
     pytest.param(tictactoe, {"dense": [8]}, 3, id="tictactoe-networks"),
-    pytest.param(tictactoe, {"dense": [8], "recurrent": [4]}, 3, id="tictactoe-memory", marks=pytest.mark.long),
+    pytest.param(tictactoe, {"dense": [8], "memory": "gru:4"}, 3, id="tictactoe-memory", marks=pytest.mark.long),
     pytest.param(duel, {"dense": [8]}, 0, id="duel-baselines", marks=pytest.mark.long),
     pytest.param(duel, {"dense": [8]}, 2, id="duel-networks", marks=pytest.mark.long),
     pytest.param(connect_four, {"dense": [8]}, 0, id="connect_four-baselines", marks=pytest.mark.long),
