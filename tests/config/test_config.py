@@ -195,7 +195,7 @@ def test_a_game_whose_file_is_here_is_named_with_how_to_load_it(
     ("typed", "said"),
     [
         ("environment.id=CartPole-v1", '"CartPole-v1" is not known - did you mean `gymnasium:CartPole-v1`?'),
-        ("environment.id=pong", 'a registered one is named as in "gymnasium:CartPole-v1"'),
+        ("environment.id=tetris", 'a registered one is named as in "gymnasium:CartPole-v1"'),
         ("environment.id=gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
         ("environment.id=gymnasium:", "registered name"),
         ("environment.id=3", "must be text in quotes, not 3"),

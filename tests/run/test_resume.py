@@ -91,6 +91,13 @@ TINY: dict[str, tuple[str, ...]] = {
     ),
     "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
+TINY |= {
+    name: (
+        f"[{name}]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
+        "frames_per_update = 8\nbatch_size = 16\n",
+    )
+    for name in ("sac", "td3")
+}
 CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these
 BOTH_KINDS = ("ga", "ppo")  # with candidates, and with gradients
 
@@ -108,6 +115,9 @@ GENERATIONS = 4
 
 def written(where: Path, name: str, number: int = 0) -> str:
     base = BASE.replace("conv = [[3, 3, 2]]\ndense = [4]\n", 'layers = ["tree 3"]\n') if name == "gp" else BASE
+    if name in ("sac", "td3"):
+        base = BASE.replace('size = 5\nobservation = "ego"\nstarvation = 12\n', 'id = "pendulum"\n')
+        base = base.replace("conv = [[3, 3, 2]]\n", 'kind = "mlp"\n')
     (where / "tiny.toml").write_text(base.replace("[run]\n", f'[run]\nalgorithm = "{name}"\n') + TINY[name][number])
     return "tiny.toml"
 
@@ -219,13 +229,19 @@ def another(value: Any, annotation: Any) -> Any:
     if isinstance(value, dict):
         return {**value, "max_steps": 1}
     if isinstance(value, Section):
-        name = next(iter(type(value).model_fields))
-        return value.model_copy(update={name: another(getattr(value, name), None)})
+        name, info = next(iter(type(value).model_fields.items()))
+        return value.model_copy(update={name: another(getattr(value, name), info.annotation)})
     return 1  # of an option that is optional
 
 
-# These say what else there is.
-DECIDING = (("run", "algorithm"), ("run", "init_from"), ("environment", "id"), ("policy", "inference"))
+# These say what else there is, or are of games of several players.
+DECIDING = (
+    ("run", "algorithm"),
+    ("run", "init_from"),
+    ("environment", "id"),
+    ("environment", "opponents"),
+    ("policy", "inference"),
+)
 
 
 def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
