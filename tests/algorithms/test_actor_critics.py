@@ -459,7 +459,7 @@ class Options(EnvironmentOptions):
     id: str
 
 class Environment(environment.Environment):  # pays as expected for 15 episodes, and then without measure
-    shape, actions, episode_metrics, episodes = (2,), 2, (), -3 * len(PROBED)  # those of the check of seeds first
+    shape, actions, episode_metrics, episodes = (2,), 2, (), -3 * len(PROBED) - 3  # those of both checks first
 
     def env(self):
         return Environment()
