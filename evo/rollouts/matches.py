@@ -289,13 +289,14 @@ class MatchPlayer:
     ) -> int:
         """Play on; return the environment that fails, or IDLE or GROW."""
         game, kernel = self._game, self._kernel
-        if len(self._packed) == 1 and not game.opponents:  # no baseline may play, and the task names no network
-            self._packed = np.stack([kernel[1], kernel[1]])
-        self._packed[0] = kernel[1]
+        packed = self._packed
+        packed[0] = kernel[1]
+        if len(packed) == 1 and not game.opponents:  # no baseline may play, and the task names no network
+            packed = np.concatenate([packed, packed])
         draws, memory = how.kind == "softmax", written[0].memory
         memory = None if memory is None else memory.reshape(len(memory) * game.players, -1)
         return play_matches(  # type: ignore[no-any-return]
-            kernel[0], self._packed, *kernel[2:], state, game.rules, game.masked or None, game.shape, game.players,
+            kernel[0], packed, *kernel[2:], state, game.rules, game.masked or None, game.shape, game.players,
             self._baselines, horizon, seeds, RULES[how.kind], how.epsilon, SOFTMAX if draws else EPSILON_GREEDY,
             0.0 if draws else game.epsilon, self._allowed, memory, matches, *written,
         )  # fmt: skip

@@ -84,6 +84,9 @@ CASES = [
     pytest.param(tictactoe, {"dense": [8]}, 0, id="tictactoe-baselines"),
     pytest.param(tictactoe, {"dense": [8]}, 3, id="tictactoe-networks"),
     pytest.param(tictactoe, {"dense": [8], "memory": "gru:4"}, 3, id="tictactoe-memory", marks=pytest.mark.long),
+    pytest.param(
+        tictactoe, {"dense": [8], "memory": "gru:4"}, 0, id="tictactoe-memory-baselines", marks=pytest.mark.long
+    ),
     pytest.param(duel, {"dense": [8]}, 0, id="duel-baselines", marks=pytest.mark.long),
     pytest.param(duel, {"dense": [8]}, 2, id="duel-networks", marks=pytest.mark.long),
     pytest.param(connect_four, {"dense": [8]}, 0, id="connect_four-baselines", marks=pytest.mark.long),
@@ -159,3 +162,13 @@ def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str,
         ends = [row[3] for row in rows]
         assert [end % SEGMENT_END for end in whole.ends[at].tolist()] == ends
     assert len(following) == (whole.ends >= TRUNCATED).sum()
+
+
+def test_a_candidate_that_plays_alone_meets_itself_whoever_played_before() -> None:
+    environment = environment_of(tictactoe, opponents={"players": ["population"]})
+    network = Network.build(Policy(kind="mlp", dense=[8]), environment.shape, environment.actions)
+    none, play = np.empty((0, network.size), np.float32), Episodes(SEEDS)
+    together = Rollout(network, environment).play(Task(fresh(2), play), none)
+    second = Rollout(network, environment).play(Task(fresh(2).some([1]), play), none)
+    np.testing.assert_array_equal(together.returns[1], second.returns[0])
+    np.testing.assert_array_equal(together.lengths[1], second.lengths[0])
