@@ -40,7 +40,7 @@ class Opponents(Section):
     players: list[str] = Field(
         [],
         description="`random` and baselines of the game, of which each episode draws one; [] = all of them; in "
-        "training alone, also networks: `population`, `hall` (former champions) or `self`",
+        "training alone, also networks: `population` or `hall` (former champions)",
     )
     count: int = Field(4, ge=1, le=256, description="networks that play in a generation")
     epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
@@ -51,7 +51,7 @@ class Opponents(Section):
         return [name for name in self.players if name in NETWORKS]
 
 
-NETWORKS = ("population", "hall", "self")
+NETWORKS = ("population", "hall")
 ALL_BASELINES = Opponents()
 
 

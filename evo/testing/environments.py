@@ -161,7 +161,7 @@ class GameTests:
         for name in ("observations", "actions", "rewards"):
             halves = [_by_env(result, name, 30) for result in (first, second)]
             np.testing.assert_array_equal(np.concatenate(halves, axis=1), _by_env(whole, name, 60), name)
-        if self.environment.players > 1:  # the moves of others are not recorded
+        if self.environment.players > 1:  # only the candidate's moves are recorded
             return
         assert whole.envs is not None
         steps: Any = whole.transitions
