@@ -106,10 +106,12 @@ class Batch:
                 first[b] = int(random.integers(SEED_LIMIT, dtype=np.uint64)) if seed is None else seed
                 episode[b] = NEVER_BEGUN
         self._renew()
-        begin_chosen(
-            self.state, self.game.rules, self.game.masked, chosen, self.envs, self.status, self.out, self.masks
-        )
+        self._begin_and_show(chosen)
         self.begun = not (episode == NEVER_BEGUN).any()
+
+    def show(self) -> None:
+        """Write what every environment shows now."""
+        self._begin_and_show(np.zeros(len(self.status), np.bool_))
 
     def step(self, actions: Any) -> None:
         """Play an action in every environment.
@@ -130,6 +132,11 @@ class Batch:
         metrics = np.zeros_like(self.ended.episode_metrics)
         measure(self.state, self.game.rules, metrics)
         return metrics
+
+    def _begin_and_show(self, chosen: NDArray[np.bool_]) -> None:
+        begin_chosen(
+            self.state, self.game.rules, self.game.masked, chosen, self.envs, self.status, self.out, self.masks
+        )
 
     def _checked(self, given: NDArray[Any]) -> NDArray[Any]:
         continuous, actions = self.game.continuous, self.game.actions

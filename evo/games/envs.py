@@ -36,14 +36,14 @@ class _Shown:
 
     def _set_up(self, environment: Any, batch: Batch, mode: str | None, modes: Sequence[str]) -> None:
         """Of a GameEnvironment; `modes` are those of `render_mode`."""
-        self._definition, self._options, self._batch = environment.definition, environment.options, batch
+        self.definition, self._options, self._batch = environment.definition, environment.options, batch
         known = list(modes) if environment.visible else []
         if mode is not None and mode not in known:
             raise ValueError(f'render_mode is "{mode}", not one of {", ".join(known) or "none"}')
         self.metadata, self.render_mode = {"render_modes": known, "render_fps": FRAMES_PER_SECOND}, mode
 
     def _plain(self) -> PlainGame:
-        plain = PlainGame(self._definition, self._options, len(self._batch.status))
+        plain = PlainGame(self.definition, self._options, len(self._batch.status))
         for mine, theirs in zip(plain.state, self._batch.state.state, strict=True):
             mine[...] = theirs
         return plain
@@ -56,14 +56,14 @@ class _Shown:
         """Return every environment as `render_mode` says: pixels or text."""
         if self.render_mode != "rgb_array":
             return [shown.text("NO_COLOR" not in os.environ) for shown in self._positions()]
-        if self._definition.render is None:
+        if self.definition.render is None:
             return [shown.rgb() for shown in self._positions()]
         plain = self._plain()
         return [plain.picture(b) for b in range(len(self._batch.status))]
 
     def _metrics(self) -> dict[str, NDArray[np.int64]]:
         """Return the metrics of every environment: where there are live ones as they are now, else of the last end."""
-        batch, definition = self._batch, self._definition
+        batch, definition = self._batch, self.definition
         values = batch.live_metrics() if definition.live_metrics else batch.ended.episode_metrics
         return {name: values[:, i].astype(np.int64) for i, name in enumerate(definition.episode_metrics)}
 
@@ -104,14 +104,35 @@ class GameEnv(_Shown, gymnasium.Env[Observation, Any]):
         """Return the position as it can be shown."""
         return self._positions()[0]
 
+    @property
+    def player(self) -> int:
+        """Return which of several players is on turn."""
+        return int(self._batch.state.state.seats_turn[0])
+
+    def rewards(self) -> list[float]:
+        """Return what the last move of a game of several players has brought to each of them."""
+        thousandths: list[float] = np.rint(self._batch.state.state.seats_rewards[0] * 1000.0).tolist()
+        return [reward / 1000.0 for reward in thousandths]
+
+    def seen_by(self, player: int) -> tuple[Observation, NDArray[np.int8], Info]:
+        """Return what one of several players would see if it were on turn, which actions it might take, and metrics."""
+        batch, seats = self._batch, self._batch.state.state
+        before = seats.seats_turn[0], seats.seats_mine[0]
+        seats.seats_turn[0] = seats.seats_mine[0] = player
+        batch.show()
+        seen = batch.out[0].copy(), batch.masks[0].copy()
+        metrics = dict(zip(self.definition.episode_metrics, batch.live_metrics()[0].tolist(), strict=True))
+        seats.seats_turn[0], seats.seats_mine[0] = before
+        return *seen, metrics
+
     def _info(self, status: int) -> Info:
         if self.render_mode == "human":
             picture = self._rendered()[0]
             sys.stdout.write(f"\x1b[H\x1b[J{picture}\n" if sys.stdout.isatty() else f"{picture}\n")
             sys.stdout.flush()
             time.sleep(1 / FRAMES_PER_SECOND)
-        info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks[0].copy()}
-        over, live = status != GOES_ON, self._definition.live_metrics
+        info: Info = {} if self.definition.mask is None else {"action_mask": self._batch.masks[0].copy()}
+        over, live = status != GOES_ON, self.definition.live_metrics
         return info | {name: int(values[0]) for name, values in self._metrics().items() if over or name in live}
 
 
@@ -177,15 +198,15 @@ class GameVectorEnv(_Shown, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     def _now(self) -> Info:
         """Return masks and live metrics of all environments."""
-        info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks.copy()}
-        if self._definition.live_metrics:
+        info: Info = {} if self.definition.mask is None else {"action_mask": self._batch.masks.copy()}
+        if self.definition.live_metrics:
             metrics = self._metrics()
-            info |= {name: metrics[name] for name in self._definition.live_metrics}
+            info |= {name: metrics[name] for name in self.definition.live_metrics}
         return info
 
     def _at_ends(self, ended: NDArray[np.bool_]) -> Info:
         """Return metrics of episodes that have ended in this step; of SAME_STEP, also what they showed last."""
-        batch, definition = self._batch, self._definition
+        batch, definition = self._batch, self.definition
         names, same_step = definition.episode_metrics, batch.mode == SAME_STEP
         values: Info = {name: batch.ended.episode_metrics[:, i].astype(np.int64) for i, name in enumerate(names)}
         if same_step and definition.mask is not None:
