@@ -69,32 +69,37 @@ def mask(state, options, b, player, out):
         out[cell] = 1 - ((state.stones[b, 0] | state.stones[b, 1]) >> cell & 1)
 
 
-def value(mine, theirs, low, high):
-    """Return what a position is worth to who moves, 1, 0 or -1: a negamax search between two bounds."""
-    if has_row(theirs):
-        return -1
-    if mine | theirs == 511:
-        return 0
-    for cell in range(9):
-        if not (mine | theirs) >> cell & 1:
-            low = max(low, -value(theirs, mine | 1 << cell, -high, -low))
-            if low >= high:
-                break
-    return low
+def solved():
+    """Return the best moves of every position, a bit each, by its number.  # int16 [3 ** 9]"""
+    best, worths = np.zeros(3**9, np.int16), {}
+
+    def worth(mine, theirs):
+        """Return what a position is worth to who moves: 1, 0 or -1."""
+        if has_row(theirs):
+            return -1
+        if mine | theirs == 511:
+            return 0
+        number = THIRDS[mine] + 2 * THIRDS[theirs]
+        if number not in worths:
+            free = [cell for cell in range(9) if not (mine | theirs) >> cell & 1]
+            after = [-worth(theirs, mine | 1 << cell) for cell in free]
+            worths[number] = max(after)
+            best[number] = sum(1 << cell for cell, one in zip(free, after, strict=True) if one == max(after))
+        return worths[number]
+
+    worth(0, 0)
+    return best
+
+
+# The number of a position has a digit for each cell to the base of three, 1 of who moves, and 2 of the other one.
+THIRDS = np.array([int(f"{stones:b}", 3) for stones in range(512)], np.int16)
+BEST = solved()
 
 
 def perfect(state, options, b, player, random):
     """Return one of the best moves, each as probable."""
     mine, theirs = state.stones[b, player], state.stones[b, 1 - player]
-    best, moves = -2, 0
-    for cell in range(9):
-        if not (mine | theirs) >> cell & 1:
-            worth = -value(theirs, mine | 1 << cell, -1, min(1, 1 - best)) if mine | theirs else 0
-            if worth > best:
-                best, moves = worth, 0
-            if worth == best:
-                moves |= 1 << cell
-    return one_of(random, moves)
+    return one_of(random, int(BEST[THIRDS[mine] + 2 * THIRDS[theirs]]))
 
 
 def render(state, options, b):
