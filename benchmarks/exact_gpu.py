@@ -1,9 +1,10 @@
 """What a GPU gives with the exact kernel: first whether its bits are the CPU's, then frames per second.
 
-    python -m benchmarks.exact_gpu [--seconds 480] [--tiny]
+    python -m benchmarks.exact_gpu [--only player | learner] [--seconds 480] [--tiny]
 
 One JSON object a line, printed as soon as it is known: `bits_equal` of every game and kind of network, one state hash
-of runs on CPU and on GPU workers, and useful frames per second of growing populations next to one core and all cores.
+of runs on CPU and on GPU workers, and useful frames per second of growing populations next to one core and all cores;
+then `bits_equal` of updates of every kind of network, and examples per second of the learner on both.
 `--tiny` is for trying the script with something in place of a GPU.
 """
 
@@ -23,15 +24,18 @@ from typing import Any
 
 import h5py
 
-from benchmarks.gpu import pool, speed
+from benchmarks.gpu import UPDATES, pool, speed
+from benchmarks.learner import of_case
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, mutated
 from benchmarks.tables import machine
+from evo.algorithms import ppo, pqn
 from evo.cuda.driver import STAND_IN, device_of_process
 from evo.cuda.launch import Device
 from evo.cuda.rollout import CudaRollout
 from evo.environment import Environment
 from evo.errors import EvoError
+from evo.learning.exact.cuda import CudaLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
@@ -57,6 +61,19 @@ LAYERS = [
     "norm",
 ]
 TINY = ("environment.starvation=9", "ga.population=8", "ga.parents=2", "ga.elites=1", "ga.episodes=2")
+NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {  # that learn: shapes of observations, and policies
+    "linear": ((9,), {"kind": "linear"}),
+    "dense, normalised, tanh": ((9,), {"kind": "mlp", "dense": [64, 33], "norm": "layer", "activation": "tanh"}),
+    "convolutions": ((19, 19, 3), {"conv": [[16, 3, 2], [32, 3, 2]], "dense": [256], "padding": "same"}),
+    "convolutions, valid, normalised": (
+        (10, 11, 5),
+        {"conv": [[40, 4, 1], [7, 3, 2]], "dense": [70], "padding": "valid", "norm": "layer"},
+    ),
+    "all layers": ((10, 10, 1), {"layers": [line for line in LAYERS if not line.startswith("tree")]}),
+    "1.2 million weights": ((10, 10, 1), {"preset": "seed", "embed": "one_hot", "codes": 4}),
+}
+EXACT = ("learner.arithmetic=exact",)
+TINY_UPDATES = ("ppo.envs=8", "ppo.horizon=4", "ppo.envs_per_task=8", "ppo.minibatches=2")
 LARGEST = 1 << 32  # weights of a population, which takes seconds
 BOARD = {"observation": "frame", "actions": "absolute"}
 
@@ -155,12 +172,55 @@ def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
                 clock.say(case=case.name, candidates=candidates, frames_per_second=round(found), **ratios)
 
 
+def learned_bits(clock: Clock, device: Device, most: int) -> bool:
+    """Print whether updates have the bits of the CPU's learner, for every kind of network and loss; return it."""
+    equal = True
+    for number, (name, (shape, policy)) in enumerate(list(NETWORKS.items())[:most]):
+        losses: list[Any] = [ppo.PPOLoss(3)]
+        if number < 2:
+            losses += [ppo.PPOLoss(3, is_gaussian=True), pqn.PQNLoss(3, True, 1.0)]
+        for loss in losses:
+            began, error = time.monotonic(), ""
+            outputs = 4 if getattr(loss, "is_gaussian", False) else 1
+            network = Network.build(Policy(**policy), shape, 3, outputs)
+            try:
+                CudaLearner(network, hardware.cores(), loss, 0.5, device).warm_up()
+            except EvoError as wrong:
+                equal, error = False, str(wrong)
+            taken, kind = round(time.monotonic() - began, 1), type(loss).__name__
+            clock.say(updates=name, loss=kind, outputs=outputs, bits_equal=not error, error=error, seconds=taken)
+    return equal
+
+
+def learned_speeds(clock: Clock, tiny: bool) -> bool:
+    """Print examples per second of all updates of a generation, on all cores and on the GPU; return equal hashes."""
+    equal, cores = True, hardware.cores()
+    for name, case in list(UPDATES.items())[: 1 if tiny else None]:
+        if clock.left < 30:
+            break
+        learners = {
+            "cpu": (*EXACT, f"learner.threads={cores}"),
+            "gpu": (*EXACT, f"learner.threads={cores}", "learner.device=gpu"),
+        }
+        if tiny:
+            learners = {kind: (*words, *TINY_UPDATES) for kind, words in learners.items()}
+        found = of_case(case, learners, 1 if tiny else 5)
+        one_hash = len({*found["hashes"].values()}) == 1
+        equal = equal and one_hash
+        speeds = {kind: found["examples"] / min(found[kind]) for kind in learners}
+        ratio = round(speeds["gpu"] / speeds["cpu"], 2)
+        rounded = {kind: round(speed) for kind, speed in speeds.items()}
+        clock.say(updates=name, one_hash=one_hash, cores=cores, examples_per_second=rounded, of_all_cores=ratio)
+    return equal
+
+
 def main() -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exact_gpu", description="A GPU with the exact kernel.")
     parser.add_argument("--seconds", type=float, default=480, help="of all measurements, about (480)")
     parser.add_argument("--tiny", action="store_true", help="a few frames of each, to try the script")
     parser.add_argument("--most", type=int, default=100, help="games whose bits are compared (100)")
+    parser.add_argument("--only", choices=("player", "learner"), default="", help="what is measured (both)")
     arguments = parser.parse_args()
     clock, stand_in = Clock(arguments.seconds), os.environ.get(STAND_IN, "")
     visible = os.environ.get(hardware.VISIBLE, "0")
@@ -169,11 +229,18 @@ def main() -> int:
     try:
         device = device_of_process()
         clock.say(device=device.name, stand_in=stand_in, machine=machine())
-        equal = bits(clock, device, arguments.most)
-        clock.say(BITS_EQUAL=equal)
-        for case in map(mutated, cases()[: 1 if arguments.tiny else None]):
-            speeds(clock, case, slot, arguments.tiny)
-        hashes(clock, arguments.tiny)
+        equal = True
+        if arguments.only != "learner":
+            equal = bits(clock, device, arguments.most)
+            clock.say(BITS_EQUAL=equal)
+            for case in map(mutated, cases()[: 1 if arguments.tiny else None]):
+                speeds(clock, case, slot, arguments.tiny)
+            hashes(clock, arguments.tiny)
+        if arguments.only != "player":
+            updates_equal = learned_bits(clock, device, arguments.most)
+            updates_equal = learned_speeds(clock, arguments.tiny) and updates_equal
+            clock.say(UPDATES_EQUAL=updates_equal)
+            equal = equal and updates_equal
     except EvoError as error:
         print(error, file=sys.stderr)
         return error.exit_code

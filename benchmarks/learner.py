@@ -14,15 +14,18 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from benchmarks.peers import ROOT
 from benchmarks.ppo import THREE_EPOCHS
 from benchmarks.tables import Form, Limit, Table, seconds
 from evo.config.experiment import Experiment
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm
-from evo.records import EnvStates, Transitions
+from evo.records import Arrays, EnvStates, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.training.beginning import make_algorithm
 
@@ -76,7 +79,7 @@ def played(algorithm: GradientAlgorithm) -> tuple[Transitions, EnvStates | None]
 
 
 def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> dict[str, Any]:
-    """Return the examples of a generation's updates, and the seconds of each turn by learner."""
+    """Return the examples of a generation's updates, the learners' last hashes, and the seconds of each turn."""
     made = {name: algorithm_of(case, settings) for name, settings in learners.items()}
     transitions, before = played(next(iter(made.values())))
     found: dict[str, list[float]] = {name: [] for name in learners}
@@ -95,9 +98,15 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
             updates = told[0]["updates"]
             batch = options.batch_size if method.replays else len(transitions) // options.minibatches
             examples = updates * batch
+    hashes = {name: state_hash(algorithm.method.learner.state()) for name, algorithm in made.items()}
     for algorithm in made.values():
         algorithm.close()
-    return {"examples": examples, **{name: taken[1:] for name, taken in found.items()}}
+    return {"examples": examples, "hashes": hashes, **{name: taken[1:] for name, taken in found.items()}}
+
+
+def state_hash(state: Arrays) -> str:
+    """Return a hash of a learner's weights and moments."""
+    return sha256(b"".join(np.asarray(array).tobytes() for array in state.values())).hexdigest()[:16]
 
 
 def run(form: Form) -> Table:

@@ -32,8 +32,13 @@ class LearnerOptions(Section):
 
     arithmetic: Literal["auto", "exact", "tensorflow"] = Field(
         "auto",
-        description="exact: the same bits on every machine and for any number of threads, on the CPU; auto: exact, "
+        description="exact: the same bits on every machine, for any number of threads, and on a GPU; auto: exact, "
         "unless there is a GPU, or an option needs TensorFlow",
+    )
+    device: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="device of exact updates, which have the same bits on both; gpu: the first GPU that the process "
+        "sees (CUDA_VISIBLE_DEVICES), with the extra `cuda`",
     )
     strategy: Strategy = Field(
         "one",
@@ -76,6 +81,9 @@ class LearnerOptions(Section):
                 raise ValueError(f'devices: "{device[:40]}" is not a device such as "GPU:0" or "CPU:1"')
             if device.startswith("CPU:") and int(device[4:]) >= max(self.logical_cpus, 1) and not several:
                 raise ValueError(f"devices: {device} needs logical_cpus = {int(device[4:]) + 1} or more")
+        if self.device == "gpu" and (self.arithmetic == "tensorflow" or self._only_tensorflow()):
+            needs = self._only_tensorflow() or "arithmetic"
+            raise ValueError(f'device: "gpu" computes exact updates in float32; leave out {needs}')
         twice = [device for number, device in enumerate(self.devices) if device in self.devices[:number]]
         if twice and not several:
             raise ValueError(f'devices: "{twice[0]}" is named twice')
@@ -103,7 +111,7 @@ class LearnerOptions(Section):
     def is_exact(self) -> bool:
         """Return whether updates are computed by `evo.learning.exact`, not by TensorFlow."""
         if self.arithmetic == "auto":
-            return not self._only_tensorflow() and not hardware.visible()
+            return self.device == "gpu" or (not self._only_tensorflow() and not hardware.visible())
         return self.arithmetic == "exact"
 
     def with_default_threads(self, workers: int) -> LearnerOptions:
@@ -153,7 +161,8 @@ class LearnerOptions(Section):
         """Return the options that results depend on; those of TensorFlow have no name of the arithmetic."""
         if self.is_exact:
             return {"arithmetic": GRADIENT}
-        return self.model_dump(exclude={"arithmetic", "weight", "log_placement"}) | {"threads": self.thread_count}
+        without = {"arithmetic", "device", "weight", "log_placement"}
+        return self.model_dump(exclude=without) | {"threads": self.thread_count}
 
 
 @dataclass(frozen=True)

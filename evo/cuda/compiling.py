@@ -28,7 +28,7 @@ from numba.cuda.np import ufunc_db
 from evo.compiled import cache as kernel_cache
 from evo.compiled import views
 from evo.cuda import plain
-from evo.cuda.launch import Source, signature_of
+from evo.cuda.launch import GameSource, Source, signature_of
 from evo.errors import ConfigurationError
 from evo.games.faults import inexact_in
 
@@ -178,25 +178,25 @@ TWINS = {
 }  # fmt: skip
 
 
-def exact_ptx(source: Source, arguments: Sequence[Any]) -> str:
+def exact_ptx(source: Source | GameSource, arguments: Sequence[Any]) -> str:
     """Return the PTX of a kernel for such arguments; nothing is compiled again where nothing has changed.
 
     ConfigurationError where it cannot be exact, or not compiled.
     """
-    game, signature = source.game, signature_of(arguments)
-    parts = (*SOURCES, numba_cuda.__version__, game.shape, game.masked, source.rule, OLDEST, PTX_VERSION)
+    signature = signature_of(arguments)
+    parts = (*SOURCES, numba_cuda.__version__, *source.parts, OLDEST, PTX_VERSION)
     return kernel_cache.kept(f"{source.kernel.__name__}.ptx", signature, parts, lambda: _compiled(source, signature))
 
 
-def _compiled(source: Source, signature: tuple[Any, ...]) -> str:
-    game = f"workers.kind: game {type(source.game.make_state(1).state).__module__}"
+def _compiled(source: Source | GameSource, signature: tuple[Any, ...]) -> str:
+    what = f"{source.option}: {source.title}"
     if found := inexact_in(source.functions):
-        raise ConfigurationError(f"{game} uses {found}, whose last bits differ on a GPU; evo.games has exact functions")
+        raise ConfigurationError(f"{what} uses {found}, whose last bits differ on a GPU; evo.games has exact functions")
     try:
         ptx = ptx_of(source.of_device(DeviceFunction, TWINS), signature)
     except NumbaError as error:
-        raise ConfigurationError(f"{game} cannot be compiled for GPUs: {error}") from error
+        raise ConfigurationError(f"{what} cannot be compiled for GPUs: {error}") from error
     if forbidden := forbidden_in(ptx):
         found = ", ".join(sorted({*forbidden})[:3])
-        raise ConfigurationError(f"{game} would have other bits on a GPU, by {found}; is it a power of numbers?")
+        raise ConfigurationError(f"{what} would have other bits on a GPU, by {found}; is it a power of numbers?")
     return ptx

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.cuda.launch import Device, Source, arrays_in, words_of
+from evo.cuda.launch import Device, GameSource, Source, arrays_in, words_of
 from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError
 
 # For tests alone, "module:class": what runs kernels in place of a GPU, with the same bits and far slower.
@@ -35,7 +36,7 @@ class CudaDriver(Device):
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise DeviceError(f"NVIDIA's driver cannot be loaded: {error}") from error
-        self._context = ctypes.c_void_p()
+        self._context, self._thread = ctypes.c_void_p(), get_ident()  # the thread that has the context
         device, count, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(100)
         try:
             self._do("cuInit", 0)
@@ -50,7 +51,7 @@ class CudaDriver(Device):
         self._kept: dict[int, tuple[int, NDArray[Any]]] = {}  # addresses on the GPU, by the identity of arrays
         self._buffer, self._size = 0, 0  # of the arrays of a launch
 
-    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled by the driver, which keeps the machine code for the next process."""
         from evo.cuda.compiling import exact_ptx
 
@@ -73,20 +74,34 @@ class CudaDriver(Device):
         self._do(call, ctypes.byref(count), program, threads, ctypes.c_size_t(0))
         return max(count.value, 1) * self._multiprocessors
 
-    def keep(self, array: NDArray[Any]) -> None:
-        """Copy an array to the GPU until it is dropped."""
-        address = self._allocated(array.nbytes)
-        self._kept[id(array)] = address, array
-        self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(address), _place(array), ctypes.c_size_t(array.nbytes))
+    def keep(self, array: NDArray[Any], copy: bool = True) -> None:
+        """Copy an array to the GPU until it is dropped, or only allocate its memory."""
+        self._kept[id(array)] = self._allocated(array.nbytes), array
+        if copy:
+            self.send(array)
 
     def drop(self, array: NDArray[Any]) -> None:
         """Free the memory of an array that was kept."""
         self._do("cuMemFree_v2", ctypes.c_uint64(self._kept.pop(id(array))[0]))
 
+    def send(self, array: NDArray[Any]) -> None:
+        """Copy an array that is kept to the GPU again."""
+        address = ctypes.c_uint64(self._kept[id(array)][0])
+        self._do("cuMemcpyHtoD_v2", address, _place(array), ctypes.c_size_t(array.nbytes))
+
+    def receive(self, array: NDArray[Any]) -> None:
+        """Copy an array that is kept back from the GPU, when all launches are done."""
+        address = ctypes.c_uint64(self._kept[id(array)][0])
+        self._do("cuMemcpyDtoH_v2", _place(array), address, ctypes.c_size_t(array.nbytes))
+
+    def prepared(self, program: Any, arguments: Sequence[Any], blocks: int, threads: int) -> Callable[[], None]:
+        """Return a launch whose arrays are all kept, which copies nothing and waits for nothing."""
+        return self._launch_of(program, arguments, blocks, threads, lambda array: self._kept[id(array)][0])
+
     def run(
         self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
     ) -> None:
-        """Run a program: one copy to the GPU, one launch, and one copy back."""
+        """Run a program: one copy to the GPU, one launch, and one copy back, if there are results."""
         # Results stand last, so that they are one piece of memory; a record is passed as an array of one.
         records = {id(one): np.array([one], one.dtype) for one in arguments if isinstance(one, np.void)}
         back = {id(array) for array in results}
@@ -103,16 +118,16 @@ class CudaDriver(Device):
         sent = np.empty(size, np.uint8)
         for key, array in moved:
             sent[places[key] : places[key] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(size))
+        if size:
+            self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(size))
 
         def address(array: Any) -> int:
             kept = self._kept.get(id(array))
             return kept[0] if kept else self._buffer + places[id(array)]
 
-        words = [word for argument in arguments for word in words_of(argument, address)]
-        values = [ctypes.c_double(word) if isinstance(word, float) else ctypes.c_int64(word) for word in words]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        self._do("cuLaunchKernel", program, blocks, 1, 1, threads, 1, 1, 0, None, pointers, None)
+        self._launch_of(program, arguments, blocks, threads, address)()
+        if not results:
+            return
         self._do("cuCtxSynchronize")
         first = min(places[key] for key in back)
         received = sent[first:]
@@ -122,6 +137,19 @@ class CudaDriver(Device):
             at = places[id(array)]
             array[...] = sent[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
 
+    def _launch_of(
+        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, address: Callable[[Any], int]
+    ) -> Callable[[], None]:
+        words = [word for argument in arguments for word in words_of(argument, address)]
+        values = [ctypes.c_double(word) if isinstance(word, float) else ctypes.c_int64(word) for word in words]
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        how = program, blocks, 1, 1, threads, 1, 1, 0, None, pointers, None
+
+        def launch(_: Any = values) -> None:  # which the pointers point to
+            self._do("cuLaunchKernel", *how)
+
+        return launch
+
     def _allocated(self, size: int) -> int:
         address = ctypes.c_uint64()
         self._do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
@@ -129,6 +157,9 @@ class CudaDriver(Device):
 
     def _do(self, function: str, *arguments: Any) -> None:
         """Call the driver; DeviceMemoryError or DeviceLostError where it fails."""
+        if self._context and get_ident() != self._thread:
+            self._thread = get_ident()
+            self._do("cuCtxSetCurrent", self._context)
         if not (status := getattr(self._cuda, function)(*arguments)):
             return
         text = ctypes.c_char_p()
@@ -143,8 +174,8 @@ def _place(array: NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def device_of_process() -> Device:
-    """Return the GPU that this process is pinned to.
+def device_of_process(option: str = "workers.kind") -> Device:
+    """Return the GPU that this process is pinned to, as an option wants.
 
     ConfigurationError where the extra `cuda` is missing, DeviceError where there is no GPU.
     """
@@ -153,5 +184,5 @@ def device_of_process() -> Device:
         stand_in: Device = getattr(import_module(module), kind)()
         return stand_in
     if find_spec("numba_cuda") is None:
-        raise ConfigurationError(f'workers.kind: "gpu" needs numba-cuda, which is not installed; {INSTALL}')
+        raise ConfigurationError(f'{option}: "gpu" needs numba-cuda, which is not installed; {INSTALL}')
     return CudaDriver()

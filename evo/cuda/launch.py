@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numba
@@ -26,11 +27,52 @@ GENERIC: dict[Any, str] = {  # functions that mean those of a game, by whose nam
 
 @dataclass(frozen=True)
 class Source:
+    """A kernel in plain Python, with constants, and functions that it calls in place of generic ones."""
+
+    kernel: Callable[..., None]
+    constants: tuple[tuple[str, Any], ...] = ()
+    replaced: tuple[tuple[Any, Any], ...] = ()
+
+    option, functions = "learner.device", ()  # what a message names; functions of an author
+
+    @property
+    def title(self) -> str:
+        """Return what it is, for messages."""
+        return "the learner"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Return what the program depends on, besides the types of arguments."""
+        return (*self.constants, *(function.__name__ for _, function in self.replaced))
+
+    def of_device(self, compiled: Callable[[Any], Any], twins: Mapping[Any, Any]) -> Callable[..., None]:
+        """Return the kernel with device functions, which `compiled` makes; `twins` replace functions."""
+        made = Retargeter(compiled, twins, dict(self.constants))
+        for generic, function in self.replaced:
+            made.replace(generic, function)
+        kernel: Callable[..., None] = made.kernel(self.kernel)
+        return kernel
+
+
+@dataclass(frozen=True)
+class GameSource:
     """A kernel in plain Python, to be compiled for a game and an action rule."""
 
     kernel: Callable[..., None]
     game: CompiledGame
     rule: int | None  # one of RULES
+
+    option = "workers.kind"
+
+    @property
+    def title(self) -> str:
+        """Return which game it is, for messages."""
+        return f"game {type(self.game.make_state(1).state).__module__}"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Return what the program depends on, besides the types of arguments."""
+        return self.game.shape, self.game.masked, self.rule
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
@@ -91,22 +133,35 @@ class Device(Protocol):
     name: str
     golden: tuple[int, int]  # candidates and episodes that are compared with the CPU at start
 
-    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled for such arguments; ConfigurationError where it cannot be, or not exactly."""
 
     def blocks(self, program: Any, threads: int) -> int:
         """Return how many blocks of a program the device runs at once."""
 
-    def keep(self, array: NDArray[Any]) -> None:
-        """Copy an array to the device until it is dropped; launches neither copy it again nor return it."""
+    def keep(self, array: NDArray[Any], copy: bool = True) -> None:
+        """Copy an array to the device until it is dropped; launches neither copy it again nor return it.
+
+        Without `copy` there is memory for it, of any content.
+        """
 
     def drop(self, array: NDArray[Any]) -> None:
         """Free the memory of an array that was kept."""
 
+    def send(self, array: NDArray[Any]) -> None:
+        """Copy an array that is kept to the device again."""
+
+    def receive(self, array: NDArray[Any]) -> None:
+        """Copy an array that is kept back from the device, when all launches are done."""
+
+    def prepared(self, program: Any, arguments: Sequence[Any], blocks: int, threads: int) -> Callable[[], None]:
+        """Return a launch whose arrays are all kept, which copies nothing and waits for nothing."""
+        return partial(self.run, program, arguments, blocks, threads, ())
+
     def run(
         self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
     ) -> None:
-        """Run a program on its arguments, and copy `results`, some of them, back.
+        """Run a program on its arguments, and copy `results`, some of them, back; without any it waits for nothing.
 
         DeviceMemoryError where the device's memory does not suffice, DeviceLostError where it has failed.
         """

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo import clock
 from evo.cuda import kernels
 from evo.cuda.kernels import LANES
-from evo.cuda.launch import Device, Source, arrays_in
+from evo.cuda.launch import Device, GameSource, arrays_in
 from evo.cuda.layers import BY_LAYERS, NO_CROSSOVER, UNIFORM, table_of
 from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, are_finite
@@ -144,7 +144,8 @@ class CudaRollout:
         rule = RULES[task.action_rule.kind]
         if (program := self._programs.get((kernel, rule))) is None:
             first = not self._programs
-            program = self._programs[kernel, rule] = self._device.program(Source(kernel, self._game, rule), arguments())
+            source = GameSource(kernel, self._game, rule)
+            program = self._programs[kernel, rule] = self._device.program(source, arguments())
             if first:
                 most = MOST_BYTES // (4 * sum(self._floats))
                 self._blocks = max(1, min(self._device.blocks(program, self._threads), most))

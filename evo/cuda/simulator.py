@@ -16,7 +16,7 @@ from numba import cuda
 from numpy.typing import NDArray
 
 from evo.cuda import plain
-from evo.cuda.launch import Device, Source
+from evo.cuda.launch import Device, GameSource, Source
 
 
 class Simulator(Device):
@@ -24,7 +24,7 @@ class Simulator(Device):
 
     name, golden = "CUDA simulator", (2, 2)
 
-    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
         """Return a kernel of the simulator."""
         return cuda.jit(source.of_device(lambda function: function, plain.TWINS))
 
@@ -32,7 +32,7 @@ class Simulator(Device):
         """Return two, so that a block plays several candidates."""
         return 2
 
-    def keep(self, array: NDArray[Any]) -> None:
+    def keep(self, array: NDArray[Any], copy: bool = True) -> None:
         """Do nothing: all memory is the CPU's."""
 
     def drop(self, array: NDArray[Any]) -> None:
@@ -51,5 +51,7 @@ def _simulated(argument: Any) -> Any:
     """Return an argument as the simulator takes it: fields of a record as attributes, and no copy to a file."""
     if isinstance(argument, np.void):
         return SimpleNamespace(**{name: argument[name] for name in argument.dtype.names or ()})
+    if isinstance(argument, np.ndarray) and argument.dtype.names:
+        return argument.view(np.recarray)
     is_file = isinstance(argument, np.ndarray) and not argument.flags.writeable
     return cuda.In(argument) if is_file else argument

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.cuda.launch import Device, Source, words_of
+from evo.cuda.launch import Device, GameSource, Source, words_of
 
 TEMPLATE = Path(__file__).with_suffix(".c")
 C_TYPES = {
@@ -127,6 +127,8 @@ class Instruction:
             if kind[0] == "f":
                 return self.into(f"f{name}{'f' if kind == 'f32' else ''}({v(1)}, {v(2)})")
             return self.into(f"({v(1)} {'<' if name == 'min' else '>'} {v(2)}) ? {v(1)} : {v(2)}")
+        if name == "copysign":  # of the first operand
+            return self.into(f"copysign{'f' if kind == 'f32' else ''}({v(2)}, {v(1)})")
         if name == "neg":
             return self.into(f"-{v(1)}")
         if name == "abs":
@@ -263,6 +265,7 @@ def c_of(ptx: str) -> str:
         else:
             out.append("  " + Instruction(text.rstrip(";"), parameters).in_c())
     memory = [f"static _Alignas({align}) char {name}[{size}];" for _, align, name, size in shared]
+    registers = list(dict.fromkeys(registers))  # two blocks may have one of the same name
     body = "\n".join([*memory, "static void body(void) {", *registers, *out, "}"])
     return TEMPLATE.read_text().replace("// BODY", body)
 
@@ -289,7 +292,7 @@ class PtxOnCpu(Device):
     def __init__(self, reverse: bool = False) -> None:
         self.reverse = reverse  # the order of threads
 
-    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled by the C compiler."""
         from evo.cuda.compiling import exact_ptx
 
@@ -299,7 +302,7 @@ class PtxOnCpu(Device):
         """Return two, so that a block plays several candidates."""
         return 2
 
-    def keep(self, array: NDArray[Any]) -> None:
+    def keep(self, array: NDArray[Any], copy: bool = True) -> None:
         """Do nothing: all memory is the CPU's."""
 
     def drop(self, array: NDArray[Any]) -> None:

@@ -6,6 +6,7 @@ NUMBA_ENABLE_CUDASIM=1 python -m tests.cuda.simulated
 from __future__ import annotations
 
 from evo.cuda.simulator import Simulator
+from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
 
 POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu", "tree 2", "norm", "tanh"]
@@ -16,8 +17,11 @@ CASES = (
     Case("snake", {"size": 4, "starvation": 9, "mask": "fatal"}, {"conv": [[2, 3, 3]], "dense": []}),
     Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "actions": "absolute"}, {"layers": POOLED}),
 )
+UPDATES = learning.Updates((3, 3, 1), {"conv": [[2, 2, 2]], "dense": [3], "norm": "layer"}, counts=(3,))
 
 if __name__ == "__main__":
     for case in CASES:
         frames = compare(Case(**{**vars(case), "threads": 32}), Simulator(), 6, 3, 2, 4)
         print(case, frames, "frames", flush=True)
+    learning.compare(UPDATES, Simulator(), (2,))
+    print(UPDATES, flush=True)

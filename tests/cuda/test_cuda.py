@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evo.compiled import cache as kernel_cache
-from evo.cuda.launch import Source
+from evo.cuda.launch import GameSource
 from evo.cuda.layers import BIAS, FIRST, NORM, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
@@ -71,7 +71,7 @@ def test_a_few_cases_in_the_simulator() -> None:
         cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == len(CASES)
+    assert len(done.stdout.splitlines()) == len(CASES) + 1
 
 
 @needs_cuda
@@ -147,7 +147,7 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
     monkeypatch.setattr(compiling, "ptx_of", None)
     compare(case, PtxOnCpu(), 2, 2, 0)
     program.unlink()
-    monkeypatch.setattr(Source, "functions", [sine_of_libm])
+    monkeypatch.setattr(GameSource, "functions", [sine_of_libm])
     with pytest.raises(ConfigurationError, match=r"workers.kind: game .*cartpole uses sin \(test_cuda.py:"):
         compare(case, PtxOnCpu(), 2, 2, 0)
 

@@ -25,8 +25,14 @@ def make_learner(
 ) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device is missing.
 
-    ConfigurationError where a network with memory would learn with TensorFlow.
+    ConfigurationError where a network with memory would learn with TensorFlow, or where a GPU cannot learn this.
     """
+    if options.is_exact and options.device == "gpu":
+        from evo.cuda.driver import device_of_process
+        from evo.learning.exact.cuda import CudaLearner
+
+        device = device_of_process("learner.device")
+        return CudaLearner(network, options.thread_count, loss, max_gradient_norm, device)
     if options.is_exact:
         from evo.learning.exact.learner import ExactLearner
 

@@ -124,24 +124,27 @@ def scatter(layer, x, count, workspace):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def without_weights(layer, x, count):  # type: ignore[no-untyped-def]
     """Compute one-hot planes, pools, or copies, as `evo.kernels.weightless` does."""
-    channels = layer.channels
     for e in range(count):
-        image = layer.input + e * layer.input_size
-        to = layer.output + e * layer.pixels * layer.row
-        if layer.kind == ONE_HOT:
-            codes = layer.filters // channels
-            for k in range(layer.pixels * channels):
-                value, at = x[image + k], to + k // channels * layer.row + k % channels * codes
-                for code in range(codes):
-                    x[at + code] = ONE if value == np.float32(code) else (value if value != value else ZERO)
-        elif layer.kind == IDENTITY:
-            for k in range(layer.pixels):
-                for c in range(channels):
-                    x[to + k * layer.row + c] = x[image + k * channels + c]
-        else:
-            for i in range(layer.out_height):
-                for j in range(layer.out_width):
-                    _pool(layer, x, image, to + (i * layer.out_width + j) * layer.row, i, j)
+        for pixel in range(layer.pixels):
+            pixel_without_weights(layer, x, e, pixel)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def pixel_without_weights(layer, x, e, pixel):  # type: ignore[no-untyped-def]
+    """Compute the outputs of one pixel of an example."""
+    channels, image = layer.channels, layer.input + e * layer.input_size
+    to = layer.output + (e * layer.pixels + pixel) * layer.row
+    if layer.kind == ONE_HOT:
+        codes = layer.filters // channels
+        for c in range(channels):
+            value, at = x[image + pixel * channels + c], to + c * codes
+            for code in range(codes):
+                x[at + code] = ONE if value == np.float32(code) else (value if value != value else ZERO)
+    elif layer.kind == IDENTITY:
+        for c in range(channels):
+            x[to + c] = x[image + pixel * channels + c]
+    else:
+        _pool(layer, x, image, to, pixel // layer.out_width, pixel % layer.out_width)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -172,29 +175,32 @@ def _pool(layer, x, image, to, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def pool_back(layer, x, count):  # type: ignore[no-untyped-def]
-    """Add each output's gradient to the inputs of its window: to the first of the largest, or equally to all."""
+def pool_back(layer, x, e, first, end):  # type: ignore[no-untyped-def]
+    """Add each output's gradient to the inputs of its window: to the first of the largest, or equally to all.
+
+    It is done for an example's channels from `first` to `end`.
+    """
     channels = layer.channels
-    for e in range(count):
-        image, d_image = layer.input + e * layer.input_size, layer.d_input + e * layer.input_size
-        for k in range(layer.height * layer.width * channels):
-            x[d_image + k] = ZERO
-        for i in range(layer.out_height):
-            for j in range(layer.out_width):
-                gradient = layer.d_output + (e * layer.pixels + i * layer.out_width + j) * layer.row
-                top, left, bottom, right = _window(layer, i, j)
-                cells = np.float32((bottom - top) * (right - left))
-                for c in range(channels):
-                    largest = (top * layer.width + left) * channels + c
-                    for row in range(top, bottom):
-                        for column in range(left, right):
-                            k = (row * layer.width + column) * channels + c
-                            if layer.kind == AVERAGE_POOL:
-                                x[d_image + k] += x[gradient + c] / cells
-                            elif x[image + k] > x[image + largest]:
-                                largest = k
-                    if layer.kind == MAX_POOL:
-                        x[d_image + largest] += x[gradient + c]
+    image, d_image = layer.input + e * layer.input_size, layer.d_input + e * layer.input_size
+    for cell in range(layer.height * layer.width):
+        for c in range(first, end):
+            x[d_image + cell * channels + c] = ZERO
+    for i in range(layer.out_height):
+        for j in range(layer.out_width):
+            gradient = layer.d_output + (e * layer.pixels + i * layer.out_width + j) * layer.row
+            top, left, bottom, right = _window(layer, i, j)
+            cells = np.float32((bottom - top) * (right - left))
+            for c in range(first, end):
+                largest = (top * layer.width + left) * channels + c
+                for row in range(top, bottom):
+                    for column in range(left, right):
+                        k = (row * layer.width + column) * channels + c
+                        if layer.kind == AVERAGE_POOL:
+                            x[d_image + k] += x[gradient + c] / cells
+                        elif x[image + k] > x[image + largest]:
+                            largest = k
+                if layer.kind == MAX_POOL:
+                    x[d_image + largest] += x[gradient + c]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")

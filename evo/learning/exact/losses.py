@@ -142,58 +142,52 @@ def _finish(x, at, to, batch, settings, row, values, policy):  # type: ignore[no
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def softmax_policy(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
-    """Write the derivatives of a policy of discrete actions, and of its value, for `count` examples.
+def softmax_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
+    """Write the derivatives of a policy of discrete actions, and of its value, for one example.
 
-    The last `layer`'s outputs in `x` are the scores of the actions, then the value.
+    x[at : at + outputs] are the scores of the actions, then the value; their derivatives go to x[to:].
     """
-    actions, total = layer.filters - 1, values.shape[1]
-    logs, probabilities = np.zeros(actions), np.zeros(actions)
-    for e in range(count):
-        row = first + e
-        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
-        chosen = batch.actions[row]
-        allowed = batch.allowed[row] if batch.allowed.shape[0] else batch.allowed[0:0, 0]
-        log_probability, log_sum = log_softmax(x, at, allowed, chosen, actions)
-        entropy = 0.0
-        for k in range(actions):
-            if allowed.shape[0] == 0 or allowed[k]:
-                logs[k] = np.float64(x[at + k]) - log_sum
-                probabilities[k] = exp(logs[k])
-                entropy -= probabilities[k] * logs[k]
-        surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
-        for k in range(actions):
-            if allowed.shape[0] == 0 or allowed[k]:
-                by_entropy = settings.entropy_coefficient * probabilities[k] * (logs[k] + entropy)
-                x[to + k] = ((probabilities[k] - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
-            else:
-                x[to + k] = 0.0
-        policy = surrogate, ratio, log_ratio, entropy
-        _finish(x, at + actions, to + actions, batch, settings, row, values, policy)
+    actions, total = outputs - 1, values.shape[1]
+    chosen = batch.actions[row]
+    allowed = batch.allowed[row] if batch.allowed.shape[0] else batch.allowed[0:0, 0]
+    log_probability, log_sum = log_softmax(x, at, allowed, chosen, actions)
+    entropy = 0.0
+    for k in range(actions):
+        if allowed.shape[0] == 0 or allowed[k]:
+            log_of_k = np.float64(x[at + k]) - log_sum
+            entropy -= exp(log_of_k) * log_of_k
+    surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
+    for k in range(actions):
+        if allowed.shape[0] == 0 or allowed[k]:
+            log_of_k = np.float64(x[at + k]) - log_sum
+            probability = exp(log_of_k)
+            by_entropy = settings.entropy_coefficient * probability * (log_of_k + entropy)
+            x[to + k] = ((probability - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
+        else:
+            x[to + k] = 0.0
+    policy = surrogate, ratio, log_ratio, entropy
+    _finish(x, at + actions, to + actions, batch, settings, row, values, policy)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def normal_policy(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
+def normal_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
     """Write the same for continuous actions: outputs are means, log standard deviations and the value."""
-    dimensions, total = layer.filters // 2, values.shape[1]
-    for e in range(count):
-        row = first + e
-        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
-        action = batch.actions[row]
-        log_probability = normal_log_probability(x, at, action)
-        surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
-        entropy = 0.0
-        for k in range(dimensions):
-            output = np.float64(x[at + dimensions + k])
-            deviation = min(max(output, LOWEST), HIGHEST)
-            entropy += deviation + HALF_LOG_2_PI + 0.5
-            inverse = exp(-deviation)
-            standard = (np.float64(action[k]) - np.float64(x[at + k])) * inverse
-            x[to + k] = -standard * inverse * slope / total
-            by_deviation = (1.0 - standard * standard) * slope - settings.entropy_coefficient
-            x[to + dimensions + k] = by_deviation / total if output == deviation else 0.0
-        policy = surrogate, ratio, log_ratio, entropy
-        _finish(x, at + 2 * dimensions, to + 2 * dimensions, batch, settings, row, values, policy)
+    dimensions, total = outputs // 2, values.shape[1]
+    action = batch.actions[row]
+    log_probability = normal_log_probability(x, at, action)
+    surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
+    entropy = 0.0
+    for k in range(dimensions):
+        output = np.float64(x[at + dimensions + k])
+        deviation = min(max(output, LOWEST), HIGHEST)
+        entropy += deviation + HALF_LOG_2_PI + 0.5
+        inverse = exp(-deviation)
+        standard = (np.float64(action[k]) - np.float64(x[at + k])) * inverse
+        x[to + k] = -standard * inverse * slope / total
+        by_deviation = (1.0 - standard * standard) * slope - settings.entropy_coefficient
+        x[to + dimensions + k] = by_deviation / total if output == deviation else 0.0
+    policy = surrogate, ratio, log_ratio, entropy
+    _finish(x, at + 2 * dimensions, to + 2 * dimensions, batch, settings, row, values, policy)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
@@ -208,43 +202,49 @@ def action_value(x, at, action, actions, dueling):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def huber(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
-    """Write the derivatives of the Huber loss (Huber, 1964) of the chosen actions' values, weighted by importance."""
+def huber(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
+    """Write the derivatives of the Huber loss (Huber, 1964) of the chosen action's value, weighted by importance."""
     actions, delta, total = settings.actions, settings.huber_delta, values.shape[1]
-    for e in range(count):
-        row = first + e
-        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
-        chosen = batch.actions[row]
-        value = action_value(x, at, chosen, actions, settings.dueling)
-        error = np.float64(batch.targets[row]) - value
-        size, importance = abs(error), np.float64(batch.importance[row])
-        inside = min(size, delta) if delta > 0.0 else size
-        slope = -importance * (error if inside == size else math.copysign(delta, error)) / total
-        for k in range(actions):
-            own = 1.0 if k == chosen else 0.0
-            x[to + k] = (own - 1.0 / actions) * slope if settings.dueling else own * slope
-        if settings.dueling:
-            x[to + actions] = slope
-        values[0, row] = importance * (0.5 * inside * inside + delta * (size - inside))
-        values[1, row] = error
-        values[2, row] = value
+    chosen = batch.actions[row]
+    value = action_value(x, at, chosen, actions, settings.dueling)
+    error = np.float64(batch.targets[row]) - value
+    size, importance = abs(error), np.float64(batch.importance[row])
+    inside = min(size, delta) if delta > 0.0 else size
+    slope = -importance * (error if inside == size else math.copysign(delta, error)) / total
+    for k in range(actions):
+        own = 1.0 if k == chosen else 0.0
+        x[to + k] = (own - 1.0 / actions) * slope if settings.dueling else own * slope
+    if settings.dueling:
+        x[to + actions] = slope
+    values[0, row] = importance * (0.5 * inside * inside + delta * (size - inside))
+    values[1, row] = error
+    values[2, row] = value
+
+
+def loss_of(batch: Any, continuous: bool) -> Any:
+    """Return the compiled loss of an example (outputs, x, at, to, batch, settings, row, values), by a batch's class."""
+    if batch is SquashedBatch:
+        return squashed_policy
+    if batch is PolicyBatch:
+        return normal_policy if continuous else softmax_policy
+    return huber
 
 
 def derive(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
-    """Compute the loss of a batch, by its type; only in compiled code."""
+    """Compute the loss of `count` examples of a batch, from the last layer's outputs in x; only in compiled code."""
     raise NotImplementedError
 
 
 @overload(derive)
 def _derive(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
-    kernel = huber
-    if batch.instance_class is PolicyBatch:
-        kernel = normal_policy if isinstance(batch[0].dtype, types.Float) else softmax_policy
-    elif batch.instance_class is SquashedBatch:
-        kernel = squashed_policy
-    return lambda layer, x, batch, settings, first, count, values: kernel(
-        layer, x, batch, settings, first, count, values
-    )
+    of_example = loss_of(batch.instance_class, isinstance(batch[0].dtype, types.Float))
+
+    def each(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
+        for e in range(count):
+            at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
+            of_example(layer.filters, x, at, to, batch, settings, first + e, values)
+
+    return each
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

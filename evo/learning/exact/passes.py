@@ -177,7 +177,8 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
         if not layer.passes_on:
             break
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
-            pool_back(layer, x, count)
+            for e in range(count):
+                pool_back(layer, x, e, NONE, layer.channels)
         elif layer.kind == IDENTITY:
             for r in range(count * layer.pixels):
                 e, pixel = r // layer.pixels, r % layer.pixels

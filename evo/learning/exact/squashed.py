@@ -56,26 +56,22 @@ def _number(outputs, at, dimensions, drawn, noise, d):  # type: ignore[no-untype
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def squashed_policy(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
+def squashed_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of temperature * log pi(a) - Q(s, a) by the outputs, where noise is fixed and a moves.
 
     By u, log pi(a) has the derivative 2 a, and by s it has -1 besides.
     """
     dimensions, total, temperature = batch.noise.shape[1], values.shape[1], settings.temperature
-    drawn = layer.filters == 2 * dimensions
-    for e in range(count):
-        row = first + e
-        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
-        log_probability = 0.0
-        for d in range(dimensions):
-            a, density, spread, slope = _number(x, at, dimensions, drawn, batch.noise[row], d)
-            log_probability += density
-            by_u = (2.0 * temperature * a if drawn else 0.0) - np.float64(batch.slopes[row, d]) * (1.0 - a * a)
-            x[to + d] = by_u / total
-            if drawn:
-                x[to + dimensions + d] = (by_u * spread - temperature) * slope / total
-        values[0, row] = temperature * log_probability - np.float64(batch.values[row])
-        values[1, row] = log_probability
+    drawn, log_probability = outputs == 2 * dimensions, 0.0
+    for d in range(dimensions):
+        a, density, spread, slope = _number(x, at, dimensions, drawn, batch.noise[row], d)
+        log_probability += density
+        by_u = (2.0 * temperature * a if drawn else 0.0) - np.float64(batch.slopes[row, d]) * (1.0 - a * a)
+        x[to + d] = by_u / total
+        if drawn:
+            x[to + dimensions + d] = (by_u * spread - temperature) * slope / total
+    values[0, row] = temperature * log_probability - np.float64(batch.values[row])
+    values[1, row] = log_probability
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

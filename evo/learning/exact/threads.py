@@ -17,7 +17,7 @@ class Threads:
 
     def __init__(self, count: int, make: Callable[[], Workspace]) -> None:
         """Start them; `make` returns a workspace."""
-        self._count, self._make = count, make
+        self.count, self._make = count, make
         self._pool = ThreadPoolExecutor(count, "learner")
         self.workspaces = [make() for _ in range(count)]
 
@@ -42,7 +42,7 @@ class Threads:
                 left.clear()  # after an error, others stop too
                 self.workspaces.append(workspace)
 
-        others = [self._pool.submit(work) for _ in range(min(self._count, len(places)) - 1)]
+        others = [self._pool.submit(work) for _ in range(min(self.count, len(places)) - 1)]
         try:
             work()
         finally:

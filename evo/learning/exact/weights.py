@@ -43,15 +43,20 @@ def norm_of(gradient):  # type: ignore[no-untyped-def]
     return np.sqrt(parts[0])
 
 
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def step_one(weights, first, second, k, value, rate):  # type: ignore[no-untyped-def]
+    """Update weight k and its moments by its gradient, `value`."""
+    mean, square = first[k] + (value - first[k]) * FIRST, second[k] + (value * value - second[k]) * SECOND
+    first[k] = mean if abs(mean) > TINY else ZERO
+    second[k] = square if square > TINY else ZERO
+    weights[k] -= first[k] * rate / (np.sqrt(second[k]) + SMALL)
+
+
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def step(weights, first, second, gradient, scale, rate):  # type: ignore[no-untyped-def]
     """Update weights and moments [P] by gradient * scale; `rate` is Adam's, corrected for the moments' bias."""
     for k in range(gradient.shape[0]):
-        value = gradient[k] * scale
-        mean, square = first[k] + (value - first[k]) * FIRST, second[k] + (value * value - second[k]) * SECOND
-        first[k] = mean if abs(mean) > TINY else ZERO
-        second[k] = square if square > TINY else ZERO
-        weights[k] -= first[k] * rate / (np.sqrt(second[k]) + SMALL)
+        step_one(weights, first, second, k, gradient[k] * scale, rate)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)

@@ -1,0 +1,311 @@
+"""The exact learner on a GPU: the bits of the learner on CPUs, for its order of sums is the same.
+
+The observations of a generation are copied to the GPU once; of an update, rows and the arrays of its loss. Weights and
+moments stay there, and come back when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.compiled.functions import integer_power
+from evo.cuda.launch import Device, Source
+from evo.errors import ConfigurationError, DeviceError
+from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, TANH, WEIGHTED
+from evo.learning.exact import cuda_kernels as kernels
+from evo.learning.exact import cuda_products as products
+from evo.learning.exact.learner import NUMBERS, ExactLearner
+from evo.learning.exact.losses import PolicyBatch, QBatch, loss_of
+from evo.learning.exact.plan import BLOCK, LAYER, Places, plan
+from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, PolicyLoss, Rows, Snapshots, Values
+from evo.networks.network import Network
+from evo.records import Arrays
+
+SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: the largest that gives enough tiles
+ENOUGH = 132  # tiles: the multiprocessors of a large GPU
+GOLDEN = 2 * BLOCK + 44  # examples that are compared with the CPU, at most
+GOLDEN_SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.2}
+KINDS = (WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY)
+ALIGNED = np.dtype(LAYER.descr, align=True)  # read by words, not by bytes
+Launch = Callable[[], None]
+
+
+@dataclass
+class Launches:
+    """What an update by a number of examples launches, before and behind the loss, and where its values go."""
+
+    values: NDArray[np.float32]  # [V, B]
+    forward: list[Launch]
+    backward: list[Launch]
+
+
+def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
+    """Return the table of layers for a number of examples, as `evo.learning.exact.plan`, and the floats it points to.
+
+    Rows have no padding, the outputs of a layer are the inputs of the next one, and one buffer of patches takes their
+    gradients, too. ConfigurationError names layers that GPUs do not learn yet.
+    """
+    if network.memory:
+        raise ConfigurationError('learner.device: networks with memory are not learned on GPUs yet; use "cpu"')
+    table, places = plan(network).layers.astype(ALIGNED), Places()
+    place, d_place = places.take(examples * int(np.prod(network.shape))), 0
+    for layer, row in zip(network.layers, table, strict=True):
+        if row["kind"] not in KINDS:
+            raise ConfigurationError(f'learner.device: {layer.kind} layers are not learned on GPUs yet; use "cpu"')
+        pixels, row["row"] = layer.out_height * layer.out_width, layer.filters
+        row["input_row"], row["input_size"] = layer.width * layer.channels, layer.height * layer.width * layer.channels
+        row["input"], row["d_input"], row["patch"] = place, d_place, layer.fan_in
+        convolves = layer.weighted and layer.kind != "dense"
+        row["patches"] = places.take(examples * pixels * layer.fan_in) if convolves else place
+        place, d_place = (places.take(examples * pixels * layer.filters) for _ in range(2))
+        row["output"], row["d_output"] = place, d_place
+        if layer.norm:
+            row["normal"] = places.take(examples * pixels * layer.filters)
+            row["inverse"] = places.take(examples * pixels)
+    return table, places.size
+
+
+class CudaLearner(ExactLearner):
+    """An exact learner whose updates a GPU computes."""
+
+    def __init__(
+        self,
+        network: Network,
+        threads: int,
+        loss: PolicyLoss | ActorLoss | ActionValueLoss,
+        max_gradient_norm: float,
+        device: Device,
+        sides: tuple[int, ...] = SIDES,
+    ) -> None:
+        """Prepare as the learner on CPUs; ConfigurationError names what GPUs do not learn yet."""
+        if isinstance(loss, ActorLoss) or loss.has_target or getattr(loss, "bootstraps", False):
+            kind = type(loss).__name__
+            raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
+        table_of(network, 1)
+        super().__init__(network, threads, loss, max_gradient_norm)
+        self._device, self._sides = device, sides
+        self._examples, self._launches = 0, dict[int, Launches]()
+        self._programs: dict[tuple[Any, int], Any] = {}
+        self._newer = False  # whether the GPU's weights and moments are
+        self._kept: list[NDArray[Any]] = []  # of batches up to a size
+        self._limit, self._norm = np.full(1, self._max_norm, np.float32), np.zeros(1, np.float32)
+        self._learned = self.network_weights.vector, self._first, self._second
+        for array in (*self._learned, self._limit, self._norm):
+            device.keep(array)
+
+    def warm_up(self) -> None:
+        """Compile, and compare two updates with those of the CPU; DeviceError where a bit differs."""
+        draw, count = np.random.default_rng(1), min(int(np.prod(self._device.golden)), GOLDEN)
+        loss, actions = self._loss, self._loss.actions
+        gaussian = isinstance(loss, PolicyLoss) and loss.is_gaussian
+        data = {name: draw.normal(size=count).astype(np.float32) for name in NUMBERS}
+        chosen = draw.normal(size=(count, actions)) if gaussian else draw.integers(0, actions, count)
+        data["actions"] = chosen.astype(np.float32 if gaussian else np.int32)
+        data["observations"] = draw.integers(0, 4, (count, *self.network.shape)).astype(np.float32)
+        weights, rows = draw.normal(0, 0.1, self.network.size).astype(np.float32), np.arange(count, dtype=np.int32)
+        found = []
+        cpu = ExactLearner(self.network, self._threads.count, loss, float(self._max_norm))
+        for learner in (self, cpu):
+            learner.begin(weights)
+            learner.load(data)
+            seen = [learner.update(rows[: count - k], 1e-3, GOLDEN_SETTINGS) for k in range(2)]
+            found.append([array.tobytes() for one in (*seen, learner.state()) for array in one.values()])
+            learner.unload()
+        cpu.close()
+        if found[0] != found[1]:
+            raise DeviceError(
+                f"{self._device.name} does not compute the bits of the exact learner, so it would change results; "
+                'learn on the CPU with learner.device = "cpu"'
+            )
+
+    def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
+        """Return observations, as `Learner.inputs`."""
+        return Learner.inputs(self, environment, rows, threads)
+
+    def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
+        """Load as `ExactLearner.load`, and copy the observations to the GPU."""
+        self.unload()
+        super().load(data)
+        self._device.keep(self._observations)  # type: ignore[arg-type]
+
+    def unload(self) -> None:
+        """Release what `load` took."""
+        if self._data:
+            self._device.drop(self._observations)  # type: ignore[arg-type]
+        super().unload()
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Update the weights by the examples `rows` [B], as `Learner.update`."""
+        names, values = self._compute(rows, settings)
+        self.updates += 1
+        betas = [integer_power(beta, self.updates) for beta in BETAS]
+        rate = np.array([learning_rate * sqrt(1.0 - betas[1]) / (1.0 - betas[0])], np.float32)
+        size = self.network.size
+        self._run(kernels.step, size, size, self._limit, rate, self._norm, self._gradients, *self._learned)
+        self._newer = True
+        for array in (values, self._norm):
+            self._device.receive(array)
+        return self._finite(dict(zip(names, values.copy(), strict=True)), self._norm[0])
+
+    def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
+        """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
+        names, values = self._compute(rows, settings)
+        self._device.receive(values)
+        self._device.receive(self._gradients)
+        self._gradient[:] = self._gradients[: self.network.size]
+        return dict(zip(names, values.copy(), strict=True))
+
+    def _compute(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        """Launch what computes the gradient of a batch; return the names of its values, and where these will be."""
+        rows = self._checked(rows, len(self._observations))
+        (batch, numbers), names = self._prepared(rows, settings)
+        count = len(rows)
+        if count > self._examples:
+            self._reserve(count)
+        if (launches := self._launches.get(count)) is None:
+            launches = self._launches[count] = self._launches_of(count, len(names))
+        inputs = self._observations.shape[1]  # type: ignore[union-attr]
+        self._run(kernels.take_examples, count * inputs, self._layers, self._observations, rows, self._x)
+        for launch in launches.forward:
+            launch()
+        last = len(self._layers) - 1
+        self._run(kernels.losses, count, self._layers, last, count, self._x, batch, numbers, launches.values)
+        for launch in launches.backward:
+            launch()
+        return names, launches.values
+
+    def _reserve(self, examples: int) -> None:
+        """Reserve buffers for batches of up to so many examples."""
+        for array in self._kept:
+            self._device.drop(array)
+        self._launches.clear()
+        self._layers, floats = table_of(self.network, examples)
+        self._x = np.empty(floats, np.float32)
+        self._gradients = np.empty(-(-examples // BLOCK) * self.network.size, np.float32)
+        self._examples, self._kept = examples, [self._layers, self._x, self._gradients]
+        self._device.keep(self._layers)
+        for array in self._kept[1:]:
+            self._device.keep(array, copy=False)
+
+    def _launches_of(self, count: int, names: int) -> Launches:
+        """Prepare the launches of a batch of `count` examples, layer by layer."""
+        values = np.empty((names, count), np.float32)
+        self._device.keep(values, copy=False)
+        self._kept.append(values)
+        layers, x, gradients, size = self._layers, self._x, self._gradients, self.network.size
+        w, blocks, last = self.network_weights.vector, -(-count // BLOCK), len(layers) - 1
+        forward, backward = list[Launch](), list[Launch]()
+        for number, layer in enumerate(layers):
+            of_layer, pixels = (layers, number, count), count * int(layer["pixels"])
+            filters, terms = int(layer["filters"]), int(layer["terms"])
+            if layer["kind"] == WEIGHTED:
+                if layer["patches"] != layer["input"]:
+                    forward.append(self._each(kernels.gather_patches, pixels * terms, *of_layer, x))
+                forward.append(self._tiled(products.sums, (pixels, filters, 1), *of_layer, w, x))
+            else:
+                forward.append(self._each(kernels.transform, pixels, *of_layer, x))
+            if layer["norm"]:
+                forward.append(self._each(kernels.normalise, pixels, *of_layer, w, x))
+            if layer["activation"] and (layer["norm"] or layer["kind"] != WEIGHTED or layer["activation"] == TANH):
+                forward.append(self._each(kernels.activate, pixels * filters, *of_layer, x))
+        for number in range(last, -1, -1):
+            layer = layers[number]
+            of_layer, pixels = (layers, number, count), count * int(layer["pixels"])
+            filters, terms = int(layer["filters"]), int(layer["terms"])
+            if layer["activation"]:
+                backward.append(self._each(kernels.activate_back, pixels * filters, *of_layer, x))
+            if layer["norm"]:
+                backward.append(self._each(kernels.norm_gradients, blocks * filters, *of_layer, size, x, gradients))
+                backward.append(self._each(kernels.normalise_back, pixels, *of_layer, w, x))
+            if layer["kind"] == WEIGHTED:
+                shape = terms + 1, filters, blocks
+                backward.append(self._tiled(products.kernel_gradients, shape, *of_layer, size, x, gradients))
+            if not layer["passes_on"]:
+                break
+            if layer["kind"] == WEIGHTED:
+                backward.append(self._tiled(products.input_gradients, (pixels, terms, 1), *of_layer, w, x))
+                if layer["patches"] != layer["input"]:
+                    inputs = count * int(layer["input_size"])
+                    backward.append(self._each(kernels.add_patches, inputs, *of_layer, x))
+            else:
+                channels = count * int(layer["channels"])
+                backward.append(self._each(kernels.transform_back, channels, *of_layer, x))
+        if blocks > 1:
+            backward.append(self._each(kernels.add_blocks, size, blocks, size, gradients))
+        backward.append(self._each(kernels.norm, 1, size, gradients, self._norm))
+        return Launches(values, forward, backward)
+
+    def _program(self, kernel: Callable[..., None], side: int, arguments: tuple[Any, ...]) -> Any:
+        if (kernel, side) not in self._programs:
+            loss = self._loss
+            batch = PolicyBatch if isinstance(loss, PolicyLoss) else QBatch
+            chosen = loss_of(batch, isinstance(loss, PolicyLoss) and loss.is_gaussian)
+            pitch = 4 * side + 1
+            constants = (("SIDE", side), ("SIDES", 4 * side), ("PITCH", pitch), ("TILE", pitch * products.DEPTH))
+            replaced = ((kernels.loss_of_example, chosen),) if kernel is kernels.losses else ()
+            source = Source(kernel, constants, replaced)
+            self._programs[kernel, side] = self._device.program(source, arguments)
+        return self._programs[kernel, side]
+
+    def _grid(self, kernel: Callable[..., None], work: int, arguments: tuple[Any, ...]) -> tuple[Any, int, int]:
+        """Return the program of a kernel whose threads share out some work, and its blocks and threads."""
+        threads = max(self._sides[0] ** 2, kernels.NORM_PARTS)
+        program = self._program(kernel, self._sides[0], arguments)
+        return program, min(-(-work // threads), self._device.blocks(program, threads)), threads
+
+    def _run(self, kernel: Callable[..., None], work: int, *arguments: Any) -> None:
+        """Launch a kernel with arrays that are copied to the GPU, if it has none that is kept."""
+        program, blocks, threads = self._grid(kernel, work, arguments)
+        self._device.run(program, arguments, blocks, threads, ())
+
+    def _each(self, kernel: Callable[..., None], work: int, *arguments: Any) -> Launch:
+        program, blocks, threads = self._grid(kernel, work, arguments)
+        return self._device.prepared(program, arguments, blocks, threads)
+
+    def _tiled(self, kernel: Callable[..., None], shape: tuple[int, int, int], *arguments: Any) -> Launch:
+        """Prepare products of this many rows and columns, as often as the last number says."""
+        rows, columns, times = shape
+        for side in self._sides:
+            tiles = -(-rows // (4 * side)) * -(-columns // (4 * side)) * times
+            if tiles >= ENOUGH:
+                break
+        return self._device.prepared(self._program(kernel, side, arguments), arguments, tiles, side * side)
+
+    def _receive(self) -> None:
+        """Copy weights and moments from the GPU, if it has newer ones."""
+        if self._newer:
+            for array in self._learned:
+                self._device.receive(array)
+            self.network_weights.changed()
+            self._newer = False
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
+        self._receive()
+        return super().weights()
+
+    def state(self) -> Arrays:
+        """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
+        self._receive()
+        return super().state()
+
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Begin with these weights [P], with zero moments and no updates."""
+        super().begin(weights)
+        self._send()
+
+    def restore(self, state: Arrays) -> None:
+        """Restore a state that `state` returned."""
+        super().restore(state)
+        self._send()
+
+    def _send(self) -> None:
+        for array in self._learned:
+            self._device.send(array)
+        self._newer = False

@@ -1,0 +1,239 @@
+"""Device code of updates besides their products: layers, losses and Adam, with the sums of the learner on CPUs.
+
+Rows of values lie next to each other, without padding; convolutions read their inputs as rows of patches.
+
+This is plain Python whose functions `Retargeter` replaces by device functions, as in `evo.cuda.kernels`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import cuda, types
+
+from evo.cuda.layers import F0, F1, mean_of, rectified
+from evo.cuda.plain import barrier, is_finite, load1, square_root, store1
+from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
+from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, TANH
+from evo.kernels.weightless import tanh
+from evo.learning.exact.layers import pixel_without_weights, pool_back
+from evo.learning.exact.plan import BLOCK
+from evo.learning.exact.weights import step_one
+
+NORM_PARTS = 16  # as in `evo.learning.exact.weights`
+STRETCH = 4096  # squares of the norm that a block of threads computes at once
+
+
+def loss_of_example(outputs, x, at, to, batch, settings, row, values):
+    """Compute the loss of an example, as one of `evo.learning.exact.losses`."""
+    raise NotImplementedError
+
+
+def take_examples(layers, observations, rows, x):
+    """Copy the observations of some rows to the inputs of the first layer."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    size = observations.shape[1]
+    for k in range(place, rows.shape[0] * size, threads):
+        x[layers[0].input + k] = observations[rows[k // size], k % size]
+
+
+def gather_patches(layers, number, count, x):
+    """Copy the inputs of each output of a convolution into a row of patches."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    terms, pixels, channels, width, height = layer.terms, layer.pixels, layer.channels, layer.width, layer.height
+    for k in range(place, count * pixels * terms, threads):
+        row, term = k // terms, k % terms
+        pixel, cell = row % pixels, term // channels
+        i = pixel // layer.out_width * layer.stride - layer.pad + cell // layer.kernel
+        j = pixel % layer.out_width * layer.stride - layer.pad_left + cell % layer.kernel
+        value = F0
+        if 0 <= i < height and 0 <= j < width:
+            value = load1(x, layer.input + ((row // pixels * height + i) * width + j) * channels + term % channels)
+        store1(x, layer.patches + k, value)
+
+
+def add_patches(layers, number, count, x):
+    """Add the gradients of patches to those of the inputs, pixel by pixel."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    size, channels, stride, kernel = layer.input_size, layer.channels, layer.stride, layer.kernel
+    for k in range(place, count * size, threads):
+        e, cell, c = k // size, k % size // channels, k % channels
+        top, left = cell // layer.width + layer.pad, cell % layer.width + layer.pad_left
+        first = max(0, (top - kernel + stride) // stride)
+        total = F0
+        for i in range(first, min(layer.out_height, top // stride + 1)):
+            for j in range(max(0, (left - kernel + stride) // stride), min(layer.out_width, left // stride + 1)):
+                term = ((top - i * stride) * kernel + left - j * stride) * channels + c
+                row = e * layer.pixels + i * layer.out_width + j
+                total += load1(x, layer.patches + row * layer.terms + term)
+        store1(x, layer.d_input + k, total)
+
+
+def transform(layers, number, count, x):
+    """Compute a layer without weights."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    for k in range(place, count * layer.pixels, threads):
+        pixel_without_weights(layer, x, k // layer.pixels, k % layer.pixels)
+
+
+def transform_back(layers, number, count, x):
+    """Compute the gradients of the inputs of a layer without weights."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    for k in range(place, count * layer.channels, threads):
+        e, c = k // layer.channels, k % layer.channels
+        if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
+            pool_back(layer, x, e, c, c + 1)
+        else:
+            for pixel in range(layer.pixels):
+                at = (e * layer.pixels + pixel) * layer.channels + c
+                x[layer.d_input + at] = F0 if layer.kind == ONE_HOT else x[layer.d_output + at]
+
+
+def normalise(layers, number, count, w, x):
+    """Normalise each pixel's outputs over the filters; keep what gradients need."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    filters, gamma = layer.filters, layer.norm_offset
+    for row in range(place, count * layer.pixels, threads):
+        at, normal = layer.output + row * filters, layer.normal + row * filters
+        mean = mean_of(x, at, filters, 1, F0, False)
+        inverse = F1 / square_root(mean_of(x, at, filters, 1, mean, True) + VARIANCE_EPSILON)
+        x[layer.inverse + row] = inverse
+        for f in range(filters):
+            value = (load1(x, at + f) - mean) * inverse
+            store1(x, normal + f, value)
+            store1(x, at + f, value * load1(w, gamma + f) + load1(w, gamma + filters + f))
+
+
+def activate(layers, number, count, x):
+    """Apply an activation that was not done with the sums."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    for k in range(place, count * layer.pixels * layer.filters, threads):
+        value = load1(x, layer.output + k)
+        store1(x, layer.output + k, tanh(value) if layer.activation == TANH else rectified(value, True))
+
+
+def activate_back(layers, number, count, x):
+    """Turn gradients behind an activation into those before it."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    for k in range(place, count * layer.pixels * layer.filters, threads):
+        value, slope = load1(x, layer.output + k), load1(x, layer.d_output + k)
+        if layer.activation == TANH:
+            slope = slope * (F1 - value * value)
+        elif not value > F0:
+            slope = F0
+        store1(x, layer.d_output + k, slope)
+
+
+def norm_gradients(layers, number, count, size, x, gradients):
+    """Compute the gradients of gamma and beta for each block of examples.  # [blocks * size]"""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    filters, pixels = layer.filters, layer.pixels
+    for k in range(place, (count + BLOCK - 1) // BLOCK * filters, threads):
+        block, f = k // filters, k % filters
+        scale, shift = F0, F0
+        for row in range(block * BLOCK * pixels, min((block + 1) * BLOCK, count) * pixels):
+            slope = load1(x, layer.d_output + row * filters + f)
+            scale += slope * load1(x, layer.normal + row * filters + f)
+            shift += slope
+        at = block * size + layer.norm_offset + f
+        gradients[at], gradients[at + filters] = scale, shift
+
+
+def eighth(x, at, w, gamma, normal, k, filters):
+    """Return the sum over every eighth filter, from k on, of gradients times gamma, and times normalised values."""
+    total = F0
+    for f in range(k, filters, PARTS):
+        value = load1(x, at + f) * load1(w, gamma + f)
+        total = total + (value * load1(x, normal + f) if normal >= 0 else value)
+    return total
+
+
+def mean_along(x, at, w, gamma, normal, filters):
+    """Return the mean over filters of gradients times gamma, or of these times normalised values."""
+    even = (eighth(x, at, w, gamma, normal, 0, filters) + eighth(x, at, w, gamma, normal, 4, filters)) + (
+        eighth(x, at, w, gamma, normal, 2, filters) + eighth(x, at, w, gamma, normal, 6, filters)
+    )
+    odd = (eighth(x, at, w, gamma, normal, 1, filters) + eighth(x, at, w, gamma, normal, 5, filters)) + (
+        eighth(x, at, w, gamma, normal, 3, filters) + eighth(x, at, w, gamma, normal, 7, filters)
+    )
+    return (even + odd) / np.float32(filters)
+
+
+def normalise_back(layers, number, count, w, x):
+    """Turn gradients behind a normalisation into those before it, as `evo.learning.exact.layers.normalise_back`."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    filters, gamma = layer.filters, layer.norm_offset
+    for row in range(place, count * layer.pixels, threads):
+        at, normal, inverse = layer.d_output + row * filters, layer.normal + row * filters, x[layer.inverse + row]
+        mean = mean_along(x, at, w, gamma, -1, filters)
+        along = mean_along(x, at, w, gamma, normal, filters)
+        for f in range(filters):
+            value = load1(x, at + f) * load1(w, gamma + f) - mean
+            store1(x, at + f, (value - load1(x, normal + f) * along) * inverse)
+
+
+def losses(layers, number, count, x, batch, settings, values):
+    """Compute the losses of the examples, and the derivatives by the last layer's outputs."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    layer = layers[number]
+    filters = layer.filters
+    for e in range(place, count, threads):
+        loss_of_example(
+            filters, x, layer.output + e * filters, layer.d_output + e * filters, batch, settings, e, values
+        )
+
+
+def add_blocks(count, size, gradients):
+    """Add the gradients of blocks of examples in pairs, level by level: their sum is that of the first block."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    for k in range(place, size, threads):
+        distance = 1
+        while distance < count:
+            for block in range(0, count - distance, 2 * distance):
+                at = block * size + k
+                store1(gradients, at, load1(gradients, at) + load1(gradients, at + distance * size))
+            distance *= 2
+
+
+def norm(size, gradients, out):
+    """Compute the Euclidean norm as `evo.learning.exact.weights.norm_of`; one block of threads.  # -> [1]"""
+    squares = cuda.shared.array(STRETCH, types.float32)
+    parts = cuda.shared.array(NORM_PARTS, types.float32)
+    t, total = cuda.threadIdx.x, F0
+    for begin in range(0, size, STRETCH):
+        for k in range(t, STRETCH, cuda.blockDim.x):
+            value = load1(gradients, begin + k) if begin + k < size else F0
+            store1(squares, k, value * value)
+        barrier()
+        if t < NORM_PARTS:
+            for k in range(0, STRETCH, NORM_PARTS):
+                total += load1(squares, k + t)
+        barrier()
+    if t < NORM_PARTS:
+        parts[t] = total
+    barrier()
+    if t == 0:
+        half = NORM_PARTS // 2
+        while half > 0:
+            for k in range(half):
+                parts[k] += parts[k + half]
+            half //= 2
+        out[0] = square_root(parts[0])
+
+
+def step(size, most, rate, norm_of, gradients, weights, first, second):
+    """Clip the gradient to the norm `most`, if it is not 0, and update weights and moments by Adam."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    if not is_finite(norm_of[0]):
+        return
+    scale = most[0] / norm_of[0] if most[0] > F0 and norm_of[0] > most[0] else F1
+    for k in range(place, size, threads):
+        step_one(weights, first, second, k, gradients[k] * scale, rate[0])

@@ -1,0 +1,160 @@
+"""Device code of the products of updates, in tiles, with the sums of the learner on CPUs.
+
+Every output is one sum by one thread, in the order of its terms, with separate multiplication and addition. Products
+with zeros are computed, not left out: they change no sum of finite factors that does not begin with -0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda, types
+
+from evo.cuda.layers import F0, F1, rectified
+from evo.cuda.plain import barrier, load1, store1
+from evo.kernels.layout import RELU
+from evo.learning.exact.plan import BLOCK
+
+DEPTH = 32  # terms that a block of threads loads at once
+# Constants of a kernel: SIDE x SIDE threads compute SIDES x SIDES outputs, 4 x 4 each; PITCH is the distance of terms
+# in a tile, which is odd so that neighbouring threads use several banks; TILE is a tile's size.
+SIDE: Any = None
+SIDES: Any = None
+PITCH: Any = None
+TILE: Any = None
+
+
+def load_tile(tile, x, first, lines, term, terms, ones, along, t):
+    """Copy DEPTH terms, from `term` on, of SIDES lines, from `first` on, to shared memory; 0 where there are none.
+
+    x: (array, at, distance of lines, distance of terms); with `ones`, a line of ones follows the last. `along` says
+    that neighbouring terms lie next to each other, else neighbouring lines do.
+    """
+    array, at, line, step = x
+    for place in range(t, DEPTH * SIDES, SIDE * SIDE):
+        k, i = (place % DEPTH, place // DEPTH) if along else (place // SIDES, place % SIDES)
+        value = F0
+        if term + k < terms:
+            if first + i < lines:
+                value = load1(array, at + (first + i) * line + (term + k) * step)
+            elif ones and first + i == lines:
+                value = F1
+        store1(tile, k * PITCH + i, value)
+
+
+def beginning(start, at, j, columns):
+    """Return the bias of column j, where -0 becomes 0; 0 without biases."""
+    return load1(start, at + j) + F0 if at >= 0 and j < columns else F0
+
+
+def put(c, at, value, relu, inside):
+    """Store an output, through a ReLU if `relu`, where it is `inside`."""
+    if inside:
+        store1(c, at, rectified(value, relu))
+
+
+def put_row(c, at, j, columns, s0, s1, s2, s3, relu, inside):
+    """Store the four outputs of a row that a thread has summed."""
+    put(c, at + j, s0, relu, inside and j < columns)
+    put(c, at + j + SIDE, s1, relu, inside and j + SIDE < columns)
+    put(c, at + j + 2 * SIDE, s2, relu, inside and j + 2 * SIDE < columns)
+    put(c, at + j + 3 * SIDE, s3, relu, inside and j + 3 * SIDE < columns)
+
+
+def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b):
+    """Write a tile of C [rows, columns]: the sums of biases and of the products of A [rows, terms] and B.
+
+    c: (array, at, distance of rows); a, b: as `load_tile` takes them, b by columns; start: (array, at of biases or -1);
+    shape: (rows, terms, columns). `relu` is applied to outputs. All threads of a block call it together.
+    """
+    rows, terms, columns = shape
+    left, right = tiles
+    across = (columns + SIDES - 1) // SIDES
+    first_row, first_column = block // across * SIDES, block % across * SIDES
+    row, column = t // SIDE, t % SIDE
+    lines = rows - 1 if ones else rows
+    j = first_column + column
+    s00 = beginning(start[0], start[1], j, columns)
+    s01 = beginning(start[0], start[1], j + SIDE, columns)
+    s02 = beginning(start[0], start[1], j + 2 * SIDE, columns)
+    s03 = beginning(start[0], start[1], j + 3 * SIDE, columns)
+    s10, s11, s12, s13 = s00, s01, s02, s03
+    s20, s21, s22, s23 = s00, s01, s02, s03
+    s30, s31, s32, s33 = s00, s01, s02, s03
+    for term in range(0, terms, DEPTH):
+        load_tile(left, a, first_row, lines, term, terms, ones, along_a, t)
+        load_tile(right, b, first_column, columns, term, terms, False, along_b, t)
+        barrier()
+        for k in range(DEPTH):
+            at, to = k * PITCH + row, k * PITCH + column
+            b0, b1, b2, b3 = (
+                load1(right, to), load1(right, to + SIDE), load1(right, to + 2 * SIDE), load1(right, to + 3 * SIDE)
+            )  # fmt: skip
+            v = load1(left, at)
+            s00 += v * b0
+            s01 += v * b1
+            s02 += v * b2
+            s03 += v * b3
+            v = load1(left, at + SIDE)
+            s10 += v * b0
+            s11 += v * b1
+            s12 += v * b2
+            s13 += v * b3
+            v = load1(left, at + 2 * SIDE)
+            s20 += v * b0
+            s21 += v * b1
+            s22 += v * b2
+            s23 += v * b3
+            v = load1(left, at + 3 * SIDE)
+            s30 += v * b0
+            s31 += v * b1
+            s32 += v * b2
+            s33 += v * b3
+        barrier()
+    i, to, step = first_row + row, c[1] + (first_row + row) * c[2], SIDE * c[2]
+    put_row(c[0], to, j, columns, s00, s01, s02, s03, relu, i < rows)
+    put_row(c[0], to + step, j, columns, s10, s11, s12, s13, relu, i + SIDE < rows)
+    put_row(c[0], to + 2 * step, j, columns, s20, s21, s22, s23, relu, i + 2 * SIDE < rows)
+    put_row(c[0], to + 3 * step, j, columns, s30, s31, s32, s33, relu, i + 3 * SIDE < rows)
+
+
+def sums(layers, number, count, w, x):
+    """Compute the outputs of a convolution or a dense layer: its sums begin with the biases."""
+    left = cuda.shared.array(TILE, types.float32)
+    right = cuda.shared.array(TILE, types.float32)
+    layer = layers[number]
+    filters, terms = layer.filters, layer.terms
+    product(
+        (left, right), cuda.threadIdx.x, cuda.blockIdx.x, (x, layer.output, filters), (x, layer.patches, terms, 1),
+        (w, layer.offset, 1, filters), (w, layer.bias_offset), (count * layer.pixels, terms, filters),
+        not layer.norm and layer.activation == RELU, False, True, False,
+    )  # fmt: skip
+
+
+def kernel_gradients(layers, number, count, size, x, gradients):
+    """Compute the gradients of kernel and biases for each block of examples.  # [blocks * size]"""
+    left = cuda.shared.array(TILE, types.float32)
+    right = cuda.shared.array(TILE, types.float32)
+    layer = layers[number]
+    filters, terms, pixels = layer.filters, layer.terms, layer.pixels
+    of_block = ((terms + SIDES) // SIDES) * ((filters + SIDES - 1) // SIDES)  # tiles; biases are one more line
+    block = cuda.blockIdx.x // of_block
+    begin, rows = block * BLOCK * pixels, min(BLOCK, count - block * BLOCK) * pixels
+    product(
+        (left, right), cuda.threadIdx.x, cuda.blockIdx.x % of_block, (gradients, block * size + layer.offset, filters),
+        (x, layer.patches + begin * terms, 1, terms), (x, layer.d_output + begin * filters, 1, filters),
+        (gradients, -1), (terms + 1, rows, filters), False, True, False, False,
+    )  # fmt: skip
+
+
+def input_gradients(layers, number, count, w, x):
+    """Compute the gradients of a dense layer's inputs, or of a convolution's patches, which are overwritten."""
+    left = cuda.shared.array(TILE, types.float32)
+    right = cuda.shared.array(TILE, types.float32)
+    layer = layers[number]
+    filters, terms = layer.filters, layer.terms
+    to = layer.d_input if layer.patches == layer.input else layer.patches
+    product(
+        (left, right), cuda.threadIdx.x, cuda.blockIdx.x, (x, to, terms), (x, layer.d_output, filters, 1),
+        (w, layer.offset, filters, 1), (w, -1), (count * layer.pixels, filters, terms), False, False, True, True,
+    )  # fmt: skip
