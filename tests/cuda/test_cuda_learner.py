@@ -10,14 +10,16 @@ from pydantic import ValidationError
 
 from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
+from evo.cuda.driver import STAND_IN
 from evo.cuda.simulator import Simulator
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.exact.cuda import CudaLearner
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
+from evo.workers.hardware import VISIBLE
 from tests.cuda.learning import Updates, compare
 from tests.cuda.test_cuda import needs_cuda
-from tests.cuda.test_gpu_runs import SIMULATED, comparable, run
+from tests.cuda.test_gpu_runs import comparable, run
 
 TWO = {"conv": [[5, 3, 2], [7, 3, 1]], "dense": [9]}
 LAYERS = [
@@ -64,12 +66,13 @@ def test_a_device_with_other_bits_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         learner.warm_up()
 
 
+@needs_cuda
 @pytest.mark.long
 def test_a_run_that_learns_on_a_gpu_has_the_hash_of_the_cpu(tmp_path: Path) -> None:
     words = ("tiny.toml", "--algorithm", "ppo", "--backend", "serial", "--set", "learner.arithmetic=exact")
-    words += ("--set", "policy.conv=[]", "--set", "policy.dense=[3]")
     expected = run(tmp_path, *words)
-    assert comparable(run(tmp_path, *words, "--set", "learner.device=gpu", **SIMULATED)) == comparable(expected)
+    there = {VISIBLE: "0", STAND_IN: "tests.cuda.ptx_on_cpu:PtxOnCpu"}
+    assert comparable(run(tmp_path, *words, "--set", "learner.device=gpu", **there)) == comparable(expected)
 
 
 @pytest.mark.parametrize(
