@@ -67,7 +67,7 @@ def test_a_run_in_the_background_of_a_terminal_writes_plain_lines_to_its_end(she
 
 
 def test_a_run_that_is_stopped_and_goes_on_in_the_background_shows_the_cursor_and_ends(shell: Shell) -> None:
-    shell.type(f"{RUN} --set run.budget.seconds=8\n")
+    shell.type(f"{RUN}\n")
     shell.until(TABLE)
     shell.type("\x1a")
     assert "\x1b[?25h" in shell.until(r"Stopped")
@@ -79,7 +79,9 @@ def test_a_run_that_is_stopped_and_goes_on_in_the_background_shows_the_cursor_an
     shell.type("\x1a")
     shell.until(r"Stopped")
     shell.type("bg\n")
+    shell.until(r"generation +\d+/100000  best")
+    shell.type("kill -INT %1\n")
     shown = shell.until(r"python -m evo resume \S+")
     assert shown.rfind("\x1b[?25h") >= shown.rfind("\x1b[?25l")
-    shell.type("wait; echo code $?\n")
-    assert "Stopped" not in shell.until(r"code 0")
+    shell.type("wait %1; echo code $?\n")
+    assert "Stopped" not in shell.until(r"code 130")

@@ -94,13 +94,13 @@ def score_of(player: str, options: Any, seed: int) -> int:
 
 def living_moves(game: Game) -> list[tuple[int, Cell]]:
     """Return (action, the head's next cell) for every action that is not fatal at once, lowest action first."""
-    living, head = [], rules.head_cell(game.board, 0)
-    for action in range(ACTIONS[game.actions]):
-        direction = rules.direction_of(game.board, game.options, 0, action)
-        cell = int(rules.cell_ahead(game.size, head, direction))
-        if not rules.blocked(game.board, game.options, 0, cell):
-            living.append((action, divmod(cell, game.size)))
-    return living
+    body, near = game.body, neighbours_on(game.size)
+    row, column = body[0]
+    stays = body if game.tail == "fatal" or len(body) == 1 else body[:-1]
+    first = game.heading + 3 if game.actions == "relative" else 0
+    moves = [MOVES[(first + action) % 4] for action in range(ACTIONS[game.actions])]
+    cells = enumerate((row + down, column + right) for down, right in moves)
+    return [(action, cell) for action, cell in cells if cell in near and cell not in stays]
 
 
 def path_to_fruit(game: Game) -> Body:

@@ -267,7 +267,7 @@ class Game:
 def cells_of_body(state: Any, size: int, b: int) -> list[Cell]:
     """Return the cells of the body of board b, head first."""
     ring, head, length = state.body[b].tolist(), int(state.head[b]), int(state.length[b])
-    return [divmod(cell, size) for cell in (ring[head:] + ring[:head])[:length]]
+    return [divmod(cell, size) for cell in (ring[head : head + length] + ring[: max(0, head + length - len(ring))])]
 
 
 def description(options: Any, state: Any, clock: EpisodeClock, b: int) -> dict[str, Any]:
