@@ -36,6 +36,7 @@ from tests.algorithms.learners import (
 )
 from tests.helpers.calling import called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
+from tests.helpers.sampling import sampled
 
 CNN = Policy(conv=[[4, 3, 1]], dense=[8])
 ENVS = {"envs": 8, "horizon": 8, "batch_size": 8, "learning_starts": 10, "replay_size": 500}
@@ -54,10 +55,10 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("options", [
+@pytest.mark.parametrize("options", sampled([
     {"dueling": True, "prioritized": True},
     {"dueling": False, "prioritized": False, "double": False, "target_every": 20, "target_tau": 0.0},
-], ids=["all", "classic"])  # fmt: skip
+]), ids=["all", "classic"])  # fmt: skip
 def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     algorithm = made(
         dqn, Chain(), gamma=0.8, n_step=1, epsilon=[[0, 1.0]], learning_rate=0.03, huber_delta=0.0, episodes=16,

@@ -21,7 +21,7 @@ UPDATES = learning.Updates((3, 3, 1), {"conv": [[2, 2, 2]], "dense": [3], "norm"
 
 if __name__ == "__main__":
     for case in CASES:
-        frames = compare(Case(**{**vars(case), "threads": 32}), Simulator(), 6, 3, 2, 4)
+        frames = compare(Case(**{**vars(case), "threads": 16}), Simulator(), 6, 3, 2, 4)
         print(case, frames, "frames", flush=True)
     learning.compare(UPDATES, Simulator(), (2,))
     print(UPDATES, flush=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from itertools import count
@@ -15,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from evo.errors import ConfigurationError
-from evo.plugins import code, registry
-from tests.helpers.calling import ROOT, SMALL, called, command, summary_of
+from evo.plugins import code as code_of_plugins
+from evo.plugins import registry
+from tests.helpers.calling import SMALL, called, command, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -227,12 +227,15 @@ def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(tmp_pa
     assert summary_of(tmp_path, "--resume", "run", *words, 2, apart=True)["generations"] == 2
 
 
-def typed(where: Path, *words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Type a command of `evo` in a process of its own, which imports plug-ins anew."""
-    line = [sys.executable, "-m", "evo", *map(str, words)]
-    done = subprocess.run(line, cwd=where, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+def anew(where: Path, *words: object, code: int = 0) -> tuple[str, str]:
+    """Call a command of `evo` after the plug-ins are forgotten, as a new process has not imported them."""
+    for name in {name.partition(".")[0] for name in registry.loaded()}:
+        for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+            del sys.modules[module]
+    registry._loaded.clear()
+    code_of_plugins.of_plugin.cache_clear()
+    importlib.invalidate_caches()
+    return called(where, *words, code=code, program="evo")
 
 
 @pytest.mark.parametrize("in_package", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -244,21 +247,21 @@ def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: 
     (tmp_path / "small.toml").write_text(SMALL)
     plugin = ("--plugin", f"of_{name}.{name}" if in_package else name)
     words = ("--algorithm", name, *plugin, "--generations")
-    summary_of(tmp_path, "small.toml", *words, 1, "--run-dir", "run", apart=True)
+    anew(tmp_path, "run", "small.toml", *words, 1, "--run-dir", "run")
     changed = folder / "constants.py" if in_package else folder / f"{name}.py"  # a file of the package counts
     changed.write_text(CLIMBER + "\n")
     resume = ("--resume", "run", *plugin, "--generations", 2)
-    err = typed(tmp_path, "run", *resume, code=2).stderr
+    _, err = anew(tmp_path, "run", *resume, code=2)
     assert f"run was begun with other code:\nthe code of plug-in {plugin[1]} differs from that of the run\n" in err
     assert "--fork NAME" in err
-    out = typed(tmp_path, "verify", "run", *plugin, code=3).stdout
+    out, _ = anew(tmp_path, "verify", "run", *plugin, code=3)
     assert "not what it says" not in out
     assert f"DIFFERS  the code of plug-in {plugin[1]} differs from that of the run\n" in out
     assert "nothing can be replayed here, for what DIFFERS; the rest agrees: 1 generation" in out
-    assert summary_of(tmp_path, *resume, "--fork", "other", apart=True)["generations"] == 2
+    assert "generation 2/2" in anew(tmp_path, "run", *resume, "--fork", "other")[0]
     changed.unlink() if in_package else changed.write_text(CLIMBER)
-    assert summary_of(tmp_path, *resume, apart=True)["generations"] == 2
-    assert "agrees: 2 generations" in typed(tmp_path, "verify", "run", *plugin).stdout
+    assert "generation 2/2" in anew(tmp_path, "run", *resume)[0]
+    assert "agrees: 2 generations" in anew(tmp_path, "verify", "run", *plugin)[0]
 
 
 def test_files_of_its_folder_that_a_plug_in_imports_are_its_code_and_no_others(
@@ -279,12 +282,12 @@ def test_files_of_its_folder_that_a_plug_in_imports_are_its_code_and_no_others(
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
     monkeypatch.chdir(tmp_path)
-    before = code.of_plugin.__wrapped__(name)
+    before = code_of_plugins.of_plugin.__wrapped__(name)
     for number, (file, text) in enumerate(texts.items()):
         (tmp_path / file).write_text(f"{text}\n")
-        assert (code.of_plugin.__wrapped__(name) != before) == (number < 5)
+        assert (code_of_plugins.of_plugin.__wrapped__(name) != before) == (number < 5)
         (tmp_path / file).write_text(text)
-    assert code.of_plugin.__wrapped__(name) == before
+    assert code_of_plugins.of_plugin.__wrapped__(name) == before
 
 
 LIVELY = """
