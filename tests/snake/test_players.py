@@ -9,11 +9,13 @@ from evo.games.catalogue.snake.players import (
     can_escape,
     greedy_player,
     hamiltonian_player,
+    living_moves,
     path_to_fruit,
     play,
     shortest_path_player,
     tour,
 )
+from evo.games.catalogue.snake.position import ACTIONS
 from snake.rules import Game
 from tests.helpers.sampling import sampled
 
@@ -82,6 +84,18 @@ def test_the_random_player_takes_every_action() -> None:
         taken.add(PLAYERS["random"](Game(body=[(5, 5)], fruit=(0, 0), seed=3, steps=steps)))
     assert taken == {0, 1, 2, 3}
     assert PLAYERS["random"](game) == PLAYERS["random"](game)
+
+
+@pytest.mark.parametrize("actions", ["absolute", "relative"])
+@pytest.mark.parametrize("tail", ["legal", "fatal"])
+def test_a_move_is_living_where_the_rules_do_not_end_the_episode_by_it(tail: str, actions: str) -> None:
+    for seed in range(6):
+        game = Game(size=5, seed=seed, tail=tail, actions=actions, starvation=40)
+        while not game.over:
+            living = dict(living_moves(game))
+            ahead = [game.direction(action) for action in range(ACTIONS[actions])]
+            assert [action in living for action in range(len(ahead))] == [not game.fatal(one) for one in ahead]
+            game.step(shortest_path_player(game))
 
 
 def test_the_greedy_player_goes_towards_the_fruit_but_not_into_the_wall_or_itself() -> None:

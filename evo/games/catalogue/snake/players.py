@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from evo.games.catalogue.snake import rules
 from evo.games.catalogue.snake.position import ACTIONS, MOVES, Cell, Game, one_of
 from evo.randomness.streams import draw
 
