@@ -1,6 +1,6 @@
 """What a GPU gives with the exact kernel: first whether its bits are the CPU's, then frames per second.
 
-    python -m benchmarks.exact_gpu [--only player | learner] [--seconds 480] [--tiny]
+    python -m benchmarks.exact_gpu [--only PART ...] [--seconds 480] [--tiny]
 
 One JSON object a line, printed as soon as it is known: `bits_equal` of every game and kind of network, one state hash
 of runs on CPU and on GPU workers, and useful frames per second of growing populations next to one core and all cores;
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,6 @@ from benchmarks.rollout import Case, cases, mutated
 from benchmarks.tables import machine
 from evo.algorithms import ppo, pqn
 from evo.cuda.driver import STAND_IN, device_of_process
-from evo.cuda.launch import Device
 from evo.cuda.rollout import CudaRollout
 from evo.environment import Environment
 from evo.errors import EvoError
@@ -74,6 +75,7 @@ NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {  # that learn: s
 }
 EXACT = ("learner.arithmetic=exact",)
 TINY_UPDATES = ("ppo.envs=8", "ppo.horizon=4", "ppo.envs_per_task=8", "ppo.minibatches=2")
+PARTS = ("bits", "updates", "speed", "learning", "runs")
 LARGEST = 1 << 32  # weights of a population, which takes seconds
 BOARD = {"observation": "frame", "actions": "absolute"}
 
@@ -99,6 +101,8 @@ def played() -> Iterator[tuple[str, Environment, Policy]]:
         module = registry.find("environments", name)
         if name not in ("gymnasium", "problem"):
             environment = registry.environment_of(module.Options(id=name))
+            if environment.players > 1:  # matches are played on CPUs
+                continue
             yield name, environment, small if len(environment.shape) < 3 else Policy(conv=[[8, 3, 1]], norm="layer")
     snake = registry.find("environments", "snake").Options
     for seen in ("planes", "ego", "local", "features"):
@@ -108,18 +112,51 @@ def played() -> Iterator[tuple[str, Environment, Policy]]:
         yield f"snake, {name}", registry.environment_of(snake(id="snake", **BOARD)), policy
 
 
-def bits(clock: Clock, device: Device, most: int) -> bool:
-    """Print whether golden episodes and a segment have the bits of the CPU's kernel; return whether all do."""
-    equal = True
-    for name, environment, policy in list(played())[:most]:
-        began, error = time.monotonic(), ""
-        try:
-            network = Network.of(policy, environment)
-            CudaRollout(Rollout(network, environment), device).check(segments=True)
-        except EvoError as wrong:
-            equal, error = False, str(wrong)
-        clock.say(game=name, bits_equal=not error, error=error, seconds=round(time.monotonic() - began, 1))
+def compared(clock: Clock, one: Callable[[str], str], names: Sequence[str]) -> bool:
+    """Print whether each of these has the bits of the CPU, and return whether all have; processes share the GPU."""
+    equal, context = True, multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, min(8, hardware.cores())), context) as processes:
+        for done in as_completed([processes.submit(timed, one, name) for name in names]):
+            name, error, took = done.result()
+            equal = equal and not error
+            clock.say(compared=name, bits_equal=not error, error=error, seconds=round(took, 1))
     return equal
+
+
+def timed(one: Callable[[str], str], name: str) -> tuple[str, str, float]:
+    """Return a name, what is wrong with it, and the seconds that the comparison took."""
+    began = time.monotonic()
+    try:
+        error = one(name)
+    except EvoError as wrong:
+        error = str(wrong)
+    return name, error, time.monotonic() - began
+
+
+def one_game(wanted: str) -> str:
+    """Compare golden episodes and a segment of one game and network with the CPU's kernel."""
+    environment, policy = next((place, policy) for name, place, policy in played() if name == wanted)
+    network = Network.of(policy, environment)
+    CudaRollout(Rollout(network, environment), device_of_process()).check(segments=True)
+    return ""
+
+
+def updates() -> dict[str, tuple[str, Any, int]]:
+    """Return the networks, losses and outputs of an action whose updates are compared, by name."""
+    found: dict[str, tuple[str, Any, int]] = {f"PPO, {name}": (name, ppo.PPOLoss(3), 1) for name in NETWORKS}
+    for name in list(NETWORKS)[:2]:
+        found[f"PPO, continuous, {name}"] = name, ppo.PPOLoss(3, is_gaussian=True), 4
+        found[f"PQN, {name}"] = name, pqn.PQNLoss(3, True, 1.0), 1
+    return found
+
+
+def one_update(wanted: str) -> str:
+    """Compare updates of one network and loss with the CPU's learner."""
+    name, loss, outputs = updates()[wanted]
+    shape, policy = NETWORKS[name]
+    network = Network.build(Policy(**policy), shape, 3, outputs)
+    CudaLearner(network, hardware.cores(), loss, 0.5, device_of_process()).warm_up()
+    return ""
 
 
 def hashes(clock: Clock, tiny: bool) -> None:
@@ -142,6 +179,13 @@ def hashes(clock: Clock, tiny: bool) -> None:
         seconds = {kind: round(one["seconds"] or 0, 1) for kind, one in found.items()}
         one_hash = found["cpu"]["state_hash"] == found["gpu"]["state_hash"]
         clock.say(run=name, one_hash=one_hash, seconds=seconds, error=found["gpu"]["error"])
+
+
+def speed_cases() -> list[Case]:
+    """Return mutants of the two networks of Snake, and CartPole with a small one."""
+    game: Any = registry.environment_of(registry.find("environments", "cartpole").Options(id="cartpole"))
+    small = Network.of(Policy(kind="mlp", dense=[16]), game)
+    return [*map(mutated, cases()), Case("cartpole", small, game, 0, 0, sigma=0.1)]
 
 
 def tasks(case: Case, candidates: int, published: str) -> list[Task]:
@@ -172,26 +216,6 @@ def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
                 clock.say(case=case.name, candidates=candidates, frames_per_second=round(found), **ratios)
 
 
-def learned_bits(clock: Clock, device: Device, most: int) -> bool:
-    """Print whether updates have the bits of the CPU's learner, for every kind of network and loss; return it."""
-    equal = True
-    for number, (name, (shape, policy)) in enumerate(list(NETWORKS.items())[:most]):
-        losses: list[Any] = [ppo.PPOLoss(3)]
-        if number < 2:
-            losses += [ppo.PPOLoss(3, is_gaussian=True), pqn.PQNLoss(3, True, 1.0)]
-        for loss in losses:
-            began, error = time.monotonic(), ""
-            outputs = 4 if getattr(loss, "is_gaussian", False) else 1
-            network = Network.build(Policy(**policy), shape, 3, outputs)
-            try:
-                CudaLearner(network, hardware.cores(), loss, 0.5, device).warm_up()
-            except EvoError as wrong:
-                equal, error = False, str(wrong)
-            taken, kind = round(time.monotonic() - began, 1), type(loss).__name__
-            clock.say(updates=name, loss=kind, outputs=outputs, bits_equal=not error, error=error, seconds=taken)
-    return equal
-
-
 def learned_speeds(clock: Clock, tiny: bool) -> bool:
     """Print examples per second of all updates of a generation, on all cores and on the GPU; return equal hashes."""
     equal, cores = True, hardware.cores()
@@ -219,8 +243,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exact_gpu", description="A GPU with the exact kernel.")
     parser.add_argument("--seconds", type=float, default=480, help="of all measurements, about (480)")
     parser.add_argument("--tiny", action="store_true", help="a few frames of each, to try the script")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of all (all)")
     parser.add_argument("--most", type=int, default=100, help="games whose bits are compared (100)")
-    parser.add_argument("--only", choices=("player", "learner"), default="", help="what is measured (both)")
     arguments = parser.parse_args()
     clock, stand_in = Clock(arguments.seconds), os.environ.get(STAND_IN, "")
     visible = os.environ.get(hardware.VISIBLE, "0")
@@ -230,17 +254,20 @@ def main() -> int:
         device = device_of_process()
         clock.say(device=device.name, stand_in=stand_in, machine=machine())
         equal = True
-        if arguments.only != "learner":
-            equal = bits(clock, device, arguments.most)
+        if "bits" in arguments.only:
+            equal = compared(clock, one_game, [name for name, _, _ in played()][: arguments.most])
             clock.say(BITS_EQUAL=equal)
-            for case in map(mutated, cases()[: 1 if arguments.tiny else None]):
-                speeds(clock, case, slot, arguments.tiny)
-            hashes(clock, arguments.tiny)
-        if arguments.only != "player":
-            updates_equal = learned_bits(clock, device, arguments.most)
-            updates_equal = learned_speeds(clock, arguments.tiny) and updates_equal
+        if "updates" in arguments.only:
+            updates_equal = compared(clock, one_update, list(updates())[: arguments.most])
             clock.say(UPDATES_EQUAL=updates_equal)
             equal = equal and updates_equal
+        if "speed" in arguments.only:
+            for case in speed_cases()[: 1 if arguments.tiny else None]:
+                speeds(clock, case, slot, arguments.tiny)
+        if "learning" in arguments.only:
+            equal = learned_speeds(clock, arguments.tiny) and equal
+        if "runs" in arguments.only:
+            hashes(clock, arguments.tiny)
     except EvoError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -155,6 +155,21 @@ def store1(typing: Any, array: Any, at: Any, value: Any) -> Any:
     return types.none(array, types.intp, array.dtype), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def store4(typing: Any, array: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Set array[at : at + 4] by one store."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.FloatType(), 4)
+        values = ir.Constant(vector, ir.Undefined)
+        for k, value in enumerate(arguments[2:]):
+            values = builder.insert_element(values, value, ir.Constant(ir.IntType(32), k))
+        builder.store(values, _pointer(context, builder, array, arguments[0], arguments[1], vector)).align = 16
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, a, b, c, d), generate
+
+
 def _add_at(array, at, value):  # type: ignore[no-untyped-def]
     return cuda.atomic.add(array, at, value)
 
@@ -172,7 +187,7 @@ def _is_finite(x):  # type: ignore[no-untyped-def]
 
 
 TWINS = {
-    plain.load1: load1, plain.load4: load4, plain.store1: store1, plain.shaped: views.shaped,
+    plain.load1: load1, plain.load4: load4, plain.store1: store1, plain.store4: store4, plain.shaped: views.shaped,
     plain.add_at: DeviceFunction(_add_at), plain.barrier: DeviceFunction(_barrier),
     plain.square_root: DeviceFunction(_square_root), plain.is_finite: DeviceFunction(_is_finite),
 }  # fmt: skip

@@ -22,7 +22,8 @@ STAND_IN = "EVO_CUDA_STAND_IN"
 INSTALL = "python -m pip install 'snake-evo[cuda]'"
 OUT_OF_MEMORY = 2  # of the driver's results
 MULTIPROCESSORS = 16  # of the attributes of a device
-ERROR_LOG, ERROR_LOG_SIZE = 5, 6  # of the options of compiling
+MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE = 0, 5, 6  # of the options of compiling
+REGISTERS = 96  # of a thread, at most: a multiprocessor runs 20 warps then
 LINE = 256  # bytes at whose multiples arrays begin
 
 
@@ -58,10 +59,10 @@ class CudaDriver(Device):
         ptx = exact_ptx(source, arguments)
         (entry,) = re.findall(r"\.entry ([\w$]+)", ptx)
         module, function, log = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(8192)
-        keys = (ctypes.c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        keys = (ctypes.c_int * 3)(MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE)
+        values = (ctypes.c_void_p * 3)(REGISTERS, ctypes.addressof(log), len(log))
         try:
-            self._do("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(ptx.encode()), 2, keys, values)
+            self._do("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(ptx.encode()), len(keys), keys, values)
         except DeviceLostError as error:
             raise DeviceError(f"{self.name} cannot run the kernel: {error} {log.value.decode()[:2000]}") from error
         self._do("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())

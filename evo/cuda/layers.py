@@ -10,70 +10,44 @@ needs no packing: a thread loads four or eight neighbouring filters at once, the
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evo.cuda.plain import barrier, is_finite, load1, load4, square_root, store1
-from evo.errors import ConfigurationError
-from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
-from evo.kernels.layout import (
-    ACTIVATIONS,
-    AVERAGE_POOL,
-    IDENTITY,
-    KINDS,
-    ONE_HOT,
-    RELU,
-    TANH,
-    TREE,
-    WEIGHTED,
-    input_of,
+from evo.cuda.plain import barrier, is_finite, load1, load4, square_root, store1, store4
+from evo.cuda.table import (
+    ACTIVATION,
+    BIAS,
+    CHANNELS,
+    FILTERS,
+    FIRST,
+    FUSED,
+    HEIGHT,
+    KERNEL,
+    KIND,
+    NODES,
+    NORM,
+    OUT_HEIGHT,
+    OUT_WIDTH,
+    PAD,
+    PAD_LEFT,
+    PADDED,
+    SOURCE,
+    SOURCE_BIAS,
+    SOURCE_END,
+    SOURCE_NORM,
+    STRIDE,
+    TILE,
+    TOGETHER,
+    WIDTH,
 )
+from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
+from evo.kernels.layout import AVERAGE_POOL, IDENTITY, ONE_HOT, RELU, TANH, TREE, WEIGHTED, input_of
 from evo.kernels.weightless import tanh
 from evo.networks.candidates import CROSSOVER, NOISE, _normal
-from evo.networks.network import Network
 from evo.randomness.philox_compiled import philox
 
 NO_CROSSOVER, UNIFORM, BY_LAYERS = range(3)
-# Columns of the table. FIRST, BIAS, NORM: where padded weights begin; -1: no layer norm. PADDED: filters of a row.
-# FUSED: a ReLU is done with the sums. TILE: filters that a thread sums together. SOURCE and the following: where the
-# kernel, the biases (of a tree, its nodes), gamma and beta begin in the flat vector, and where the layer ends.
-HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
-KIND, ACTIVATION, FUSED, FIRST, BIAS, PADDED, NORM, TILE = range(10, 18)
-SOURCE, SOURCE_BIAS, SOURCE_NORM, SOURCE_END, NODES = range(18, 23)
-SIDES = (
-    "height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width",
-)  # fmt: skip
 F0, F1 = np.float32(0), np.float32(1)
 ZERO, ONE = np.uint64(0), np.uint64(1)
 OF_NOISE, OF_CROSSOVER = np.uint64(NOISE), np.uint64(CROSSOVER)
-
-
-def table_of(network: Network, parts: int) -> tuple[NDArray[np.int32], int]:
-    """Return the table [layers, 23], and the number of padded weights of a candidate.
-
-    `parts` is how many groups of lanes a block has: layers with few outputs are cut into smaller tiles, so that all
-    groups have something to do. A filter is always summed by one thread in one order: tiles change no bit.
-    ConfigurationError names layers that GPUs do not have yet.
-    """
-    rows, at = [], 0
-    for layer in network.layers:
-        if layer.gates or (not layer.weighted and layer.kind not in KINDS):
-            raise ConfigurationError(f"workers.kind: {layer.kind} layers are not played on GPUs yet; use the CPU")
-        pixels = layer.out_height * layer.out_width
-        tile = next((tile for tile in (8, 4) if pixels * -(-layer.filters // tile) >= parts), 1)
-        padded = -(-layer.filters // tile) * tile if layer.weighted else 0
-        fan_in = layer.fan_in if layer.weighted else 0
-        bias = at + fan_in * padded
-        norm = bias + max(padded, 2 * layer.nodes)
-        fused = layer.weighted and not layer.norm and layer.activation == "relu"
-        kind = KINDS.index("weighted" if layer.weighted else layer.kind)
-        left = ACTIVATIONS.index("" if fused else layer.activation)
-        source_bias = layer.offset + layer.kernel_size
-        source = (layer.offset, source_bias, layer.offset + layer.size - layer.norm_size, layer.offset + layer.size)
-        sides = (getattr(layer, name) for name in SIDES)
-        placed = (at, bias, padded, norm if layer.norm else -1, tile)
-        rows.append((*sides, kind, left, fused, *placed, *source, layer.nodes))
-        at = -(-(norm + layer.norm_size) // 4) * 4  # rows are loaded by fours
-    return np.array(rows, np.int32), max(at, 4)
 
 
 def from_mate(i, layer, key, crossover):
@@ -141,76 +115,108 @@ def rectified(value, relu):
     return F0 if relu and value < F0 else value
 
 
+def add4(s, a, v):
+    """Return four sums, of one filter in four lanes, with the products of weight `a` and inputs `v` added."""
+    return s[0] + a * v[0], s[1] + a * v[1], s[2] + a * v[2], s[3] + a * v[3]
+
+
+def add16(s, a, v):
+    """Return the sums of four filters in four lanes with the products of their weights and inputs added."""
+    return add4(s[0], a[0], v), add4(s[1], a[1], v), add4(s[2], a[2], v), add4(s[3], a[3], v)
+
+
+def of_lanes(b):
+    """Return the biases of four filters, each in four lanes."""
+    return (b[0], b[0], b[0], b[0]), (b[1], b[1], b[1], b[1]), (b[2], b[2], b[2], b[2]), (b[3], b[3], b[3], b[3])
+
+
+def put4(out, at, s, relu):
+    """Store the outputs of one filter in four lanes."""
+    store4(out, at, rectified(s[0], relu), rectified(s[1], relu), rectified(s[2], relu), rectified(s[3], relu))
+
+
+def put16(out, at, width, count, s, relu):
+    """Store the outputs of the first `count` of four filters in four lanes."""
+    for f in range(min(count, 4)):
+        put4(out, at + f * width, s[0] if f == 0 else (s[1] if f == 1 else (s[2] if f == 2 else s[3])), relu)
+
+
+# Weights come from far away, so several inputs are loaded before the first is multiplied.
+
+
 def tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
     """Sum 8 filters of an output pixel: `rows` of `count` inputs from x[x_at], with weights from w[w_at]."""
-    s0, s1, s2, s3 = load4(w, bias)
-    s4, s5, s6, s7 = load4(w, bias + 4)
+    s, z = of_lanes(load4(w, bias)), of_lanes(load4(w, bias + 4))
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        for _ in range(count):
-            v = load1(x, xa)
-            a0, a1, a2, a3 = load4(w, wa)
-            a4, a5, a6, a7 = load4(w, wa + 4)
-            s0 += a0 * v
-            s1 += a1 * v
-            s2 += a2 * v
-            s3 += a3 * v
-            s4 += a4 * v
-            s5 += a5 * v
-            s6 += a6 * v
-            s7 += a7 * v
-            xa += width
-            wa += padded
-    store4(out, out_at, width, store, s0, s1, s2, s3, relu)
-    store4(out, out_at + 4 * width, width, store - 4, s4, s5, s6, s7, relu)
+        end = wa + count * padded
+        while wa + padded < end:
+            v0, v1 = load4(x, xa), load4(x, xa + width)
+            a0, c0, a1, c1 = load4(w, wa), load4(w, wa + 4), load4(w, wa + padded), load4(w, wa + padded + 4)
+            s, z = add16(add16(s, a0, v0), a1, v1), add16(add16(z, c0, v0), c1, v1)
+            xa += 2 * width
+            wa += 2 * padded
+        if wa < end:
+            v0 = load4(x, xa)
+            s, z = add16(s, load4(w, wa), v0), add16(z, load4(w, wa + 4), v0)
+    put16(out, out_at, width, store, s, relu)
+    put16(out, out_at + 4 * width, width, store - 4, z, relu)
 
 
 def tile4(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
-    """Sum 4 filters of an output pixel: `rows` of `count` inputs from x[x_at], with weights from w[w_at]."""
-    s0, s1, s2, s3 = load4(w, bias)
+    """Sum 4 filters of an output pixel, as `tile8` does."""
+    s = of_lanes(load4(w, bias))
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        for _ in range(count):
-            v = load1(x, xa)
-            a0, a1, a2, a3 = load4(w, wa)
-            s0 += a0 * v
-            s1 += a1 * v
-            s2 += a2 * v
-            s3 += a3 * v
+        end = wa + count * padded
+        while wa + 3 * padded < end:
+            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + width), load4(x, xa + 2 * width), load4(x, xa + 3 * width)
+            a0, a1, a2 = load4(w, wa), load4(w, wa + padded), load4(w, wa + 2 * padded)
+            a3 = load4(w, wa + 3 * padded)
+            s = add16(add16(add16(add16(s, a0, v0), a1, v1), a2, v2), a3, v3)
+            xa += 4 * width
+            wa += 4 * padded
+        while wa < end:
+            s = add16(s, load4(w, wa), load4(x, xa))
             xa += width
             wa += padded
-    store4(out, out_at, width, store, s0, s1, s2, s3, relu)
+    put16(out, out_at, width, store, s, relu)
 
 
 def tile1(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, relu):
     """Sum one filter of an output pixel, as `tile8` does."""
-    s = load1(w, bias)
+    b = load1(w, bias)
+    s = (b, b, b, b)
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        for _ in range(count):
-            s += load1(w, wa) * load1(x, xa)
+        end = wa + count * padded
+        while wa + 7 * padded < end:
+            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + width), load4(x, xa + 2 * width), load4(x, xa + 3 * width)
+            a0, a1, a2, a3 = load1(w, wa), load1(w, wa + padded), load1(w, wa + 2 * padded), load1(w, wa + 3 * padded)
+            xb, wb = xa + 4 * width, wa + 4 * padded
+            v4, v5, v6, v7 = load4(x, xb), load4(x, xb + width), load4(x, xb + 2 * width), load4(x, xb + 3 * width)
+            a4, a5, a6, a7 = load1(w, wb), load1(w, wb + padded), load1(w, wb + 2 * padded), load1(w, wb + 3 * padded)
+            s = add4(add4(add4(add4(s, a0, v0), a1, v1), a2, v2), a3, v3)
+            s = add4(add4(add4(add4(s, a4, v4), a5, v5), a6, v6), a7, v7)
+            xa += 8 * width
+            wa += 8 * padded
+        while wa < end:
+            s = add4(s, load1(w, wa), load4(x, xa))
             xa += width
             wa += padded
-    store1(out, out_at, rectified(s, relu))
-
-
-def store4(out, at, width, count, s0, s1, s2, s3, relu):
-    """Store the first `count` of four sums."""
-    for f in range(4):
-        if f < count:
-            s = s0 if f == 0 else (s1 if f == 1 else (s2 if f == 2 else s3))
-            store1(out, at + f * width, rectified(s, relu))
+    put4(out, out_at, s, relu)
 
 
 def sums(row, w, x, out, width, t, threads):
-    """Write the outputs [pixels, filters, width] of a layer that this thread has to sum."""
+    """Write the outputs [pixels, filters, width] of a layer that this thread has to sum, four lanes at once."""
     height, wide, channels, filters = row[HEIGHT], row[WIDTH], row[CHANNELS], row[FILTERS]
-    kernel, stride, tile, padded = row[KERNEL], row[STRIDE], row[TILE], row[PADDED]
-    relu = row[FUSED] != 0
-    lane, part, parts = t % width, t // width, threads // width
+    kernel, stride, padded, relu = row[KERNEL], row[STRIDE], row[PADDED], row[FUSED] != 0
+    tile = row[TILE + (0 if width > 16 else (1 if width > 8 else (2 if width > 4 else 3)))]
+    groups = width // TOGETHER
+    lane, part, parts = t % groups * TOGETHER, t // groups, threads // groups
     out_width = row[OUT_WIDTH]
     pixels = row[OUT_HEIGHT] * out_width
-    items = pixels * (padded // tile)  # all pixels of a group of filters: its weights stay in the L1 cache
+    items = pixels * (-(-filters // tile))  # all pixels of a group of filters: its weights stay in the L1 cache
     for item in range(part, items, parts):
         pixel, f0 = item % pixels, item // pixels * tile
         i, j = pixel // out_width, pixel % out_width
@@ -219,7 +225,7 @@ def sums(row, w, x, out, width, t, threads):
         c0, c1 = max(0, -left), min(kernel, wide - left)
         w_at = row[FIRST] + (r0 * kernel + c0) * channels * padded + f0
         x_at = ((top + r0) * wide + left + c0) * channels * width + lane
-        at, bias, store = (pixel * filters + f0) * width + lane, row[BIAS] + f0, min(tile, filters - f0)
+        at, bias, store = (pixel * filters + f0) * width + lane, row[BIAS] + f0, filters - f0
         w_row, x_row, count = kernel * channels * padded, wide * channels * width, (c1 - c0) * channels
         if tile == 8:
             tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, store, relu)

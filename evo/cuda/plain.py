@@ -27,6 +27,11 @@ def store1(array: Any, at: int, value: Any) -> None:
     array[at] = value
 
 
+def store4(array: Any, at: int, a: Any, b: Any, c: Any, d: Any) -> None:
+    """Set array[at : at + 4]; `array` is flat float32, and `at` a multiple of 4."""
+    array[at], array[at + 1], array[at + 2], array[at + 3] = a, b, c, d
+
+
 def add_at(array: Any, at: int, value: int) -> Any:
     """Add to array[at] for all threads at once; return what it was."""
     with ADDING:

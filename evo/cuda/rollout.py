@@ -17,7 +17,8 @@ from evo import clock
 from evo.cuda import kernels
 from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device, GameSource, arrays_in
-from evo.cuda.layers import BY_LAYERS, NO_CROSSOVER, UNIFORM, table_of
+from evo.cuda.layers import BY_LAYERS, NO_CROSSOVER, UNIFORM
+from evo.cuda.table import table_of
 from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, are_finite
 from evo.networks.candidates import Rebuilder
@@ -26,7 +27,8 @@ from evo.rollouts.action_rules import RULES
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.segments import SegmentBuffers
 
-THREADS = 128  # of a block: four for each lane
+THREADS = 128  # of a block: four for each lane, or one where the network is small, and the game takes most time
+SMALL = 4096  # floats of a block: those of 16 blocks stay in the L1 cache
 GOLDEN_STEPS = 20
 MOST_BYTES = 1 << 32  # of buffers
 CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
@@ -35,17 +37,19 @@ CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
 class CudaRollout:
     """Plays tasks with one network in one compiled game on a device; buffers are kept there, results are not."""
 
-    def __init__(self, cpu: Rollout, device: Device, threads: int = THREADS) -> None:
+    def __init__(self, cpu: Rollout, device: Device, threads: int | None = None) -> None:
         """`cpu` plays the same on the CPU; ConfigurationError where the network has layers that are not for GPUs."""
         self._cpu, self._game, self.kernel = cpu, cpu.environment.game, cpu.kernel
         self.network, self.environment, self.size = cpu.network, cpu.environment, cpu.size
         network = cpu.network
         self.kernel.device = device.name
-        self._device, self._threads = device, threads
-        table, padded = table_of(network, threads // LANES)
-        self._network = table, network.fresh_scale
         most = LANES * max(layer.outputs for layer in network.layers)
-        self._floats = padded, LANES * int(np.prod(network.shape)), most, most  # of a block's buffers
+        seen = LANES * int(np.prod(network.shape))
+        small = network.size + seen + 2 * most <= SMALL
+        self._device, self._threads = device, threads or (LANES if small else THREADS)
+        table, padded = table_of(network, self._threads)
+        self._network = table, network.fresh_scale
+        self._floats = padded, seen, most, most  # of a block's buffers
         self._blocks, self._buffers = 1, self._buffers_of(1)
         self._programs: dict[tuple[Any, ...], Any] = {}
         self._published = self._parents = np.empty((0, network.size), np.float32)
@@ -94,7 +98,9 @@ class CudaRollout:
         self._run(kernels.play_episodes, task, named, None, (ended, finite, slots), candidates)
         arrays = empty_result(candidates, episodes, metrics)
         found = {name: array.reshape(arrays[name].shape) for name, array in ended._asdict().items()}
-        good = np.array([bool(one) and are_finite(row) for one, row in zip(finite, found["returns"], strict=True)])
+        good = finite != 0
+        if not are_finite(found["returns"]):
+            good &= [are_finite(row) for row in found["returns"]]
         if self._game.masked:
             for k in np.flatnonzero(finite == 0):  # which names an episode in which nothing is allowed
                 self._cpu.play(replace(task, weights=task.weights.some(slice(k, k + 1))), parents)

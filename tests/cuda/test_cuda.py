@@ -15,7 +15,7 @@ import pytest
 
 from evo.compiled import cache as kernel_cache
 from evo.cuda.launch import GameSource
-from evo.cuda.layers import BIAS, FIRST, NORM, table_of
+from evo.cuda.table import BIAS, FIRST, NORM, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
 from evo.games.faults import inexact_in
@@ -155,14 +155,14 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
 @pytest.mark.parametrize("layer", ["gru 3", "lstm 3"])
 def test_recurrent_layers_are_refused(layer: str) -> None:
     with pytest.raises(ConfigurationError, match=f"workers.kind: {layer[:-2]} layers are not played on GPUs yet"):
-        table_of(Network.build(Options(layers=["dense 4", layer]), (4,), 2), 4)
+        table_of(Network.build(Options(layers=["dense 4", layer]), (4,), 2), 128)
 
 
 def test_padded_weights_of_layers_do_not_overlap() -> None:
     network = Network.build(
         Options(layers=["one_hot 4", "conv 5 3 1", "norm", "tree 3", "dense 9", "norm"]), (6, 6, 1), 3
     )
-    table, size = table_of(network, 4)
+    table, size = table_of(network, 128)
     ends = [*table[1:, FIRST].tolist(), size]
     for row, layer, end in zip(table, network.layers, ends, strict=True):
         places = [row[FIRST], row[BIAS], *([row[NORM]] if layer.norm else []), end]
