@@ -23,7 +23,7 @@ INSTALL = "python -m pip install 'snake-evo[cuda]'"
 OUT_OF_MEMORY = 2  # of the driver's results
 MULTIPROCESSORS = 16  # of the attributes of a device
 MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE = 0, 5, 6  # of the options of compiling
-REGISTERS = 96  # of a thread, at most: a multiprocessor runs 20 warps then
+ALL_REGISTERS = 255  # of a thread, at most
 LINE = 256  # bytes at whose multiples arrays begin
 
 
@@ -60,7 +60,7 @@ class CudaDriver(Device):
         (entry,) = re.findall(r"\.entry ([\w$]+)", ptx)
         module, function, log = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(8192)
         keys = (ctypes.c_int * 3)(MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE)
-        values = (ctypes.c_void_p * 3)(REGISTERS, ctypes.addressof(log), len(log))
+        values = (ctypes.c_void_p * 3)(source.registers or ALL_REGISTERS, ctypes.addressof(log), len(log))
         try:
             self._do("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(ptx.encode()), len(keys), keys, values)
         except DeviceLostError as error:

@@ -34,6 +34,7 @@ class Source:
     replaced: tuple[tuple[Any, Any], ...] = ()
 
     option, functions = "learner.device", ()  # what a message names; functions of an author
+    registers = 0  # of a thread, at most; 0: no limit
 
     @property
     def title(self) -> str:
@@ -61,6 +62,7 @@ class GameSource:
     kernel: Callable[..., None]
     game: CompiledGame
     rule: int | None  # one of RULES
+    registers: int = 0  # of a thread, at most; 0: no limit
 
     option = "workers.kind"
 

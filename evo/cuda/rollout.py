@@ -27,7 +27,11 @@ from evo.rollouts.action_rules import RULES
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.segments import SegmentBuffers
 
-THREADS = 128  # of a block: four for each lane, or one where the network is small, and the game takes most time
+# Threads of a block, and registers of a thread. Few candidates have all lanes alive for long, so blocks are small; a
+# thread has registers for all inputs that it loads at once. Where the network is small, the game takes most time: then
+# a warp for a candidate, and few registers, so that many are played at once.
+THREADS, REGISTERS = 64, 168
+SMALL_THREADS, SMALL_REGISTERS = LANES, 96
 SMALL = 4096  # floats of a block: those of 16 blocks stay in the L1 cache
 GOLDEN_STEPS = 20
 MOST_BYTES = 1 << 32  # of buffers
@@ -46,7 +50,8 @@ class CudaRollout:
         most = LANES * max(layer.outputs for layer in network.layers)
         seen = LANES * int(np.prod(network.shape))
         small = network.size + seen + 2 * most <= SMALL
-        self._device, self._threads = device, threads or (LANES if small else THREADS)
+        self._device, self._threads = device, threads or (SMALL_THREADS if small else THREADS)
+        self._registers = SMALL_REGISTERS if small else REGISTERS
         table, padded = table_of(network, self._threads)
         self._network = table, network.fresh_scale
         self._floats = padded, seen, most, most  # of a block's buffers
@@ -150,7 +155,7 @@ class CudaRollout:
         rule = RULES[task.action_rule.kind]
         if (program := self._programs.get((kernel, rule))) is None:
             first = not self._programs
-            source = GameSource(kernel, self._game, rule)
+            source = GameSource(kernel, self._game, rule, self._registers)
             program = self._programs[kernel, rule] = self._device.program(source, arguments())
             if first:
                 most = MOST_BYTES // (4 * sum(self._floats))

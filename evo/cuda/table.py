@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError
 from evo.kernels.layout import ACTIVATIONS, KINDS
+from evo.networks.layer import Layer
 from evo.networks.network import Network
 
 WARP = 32  # threads
@@ -55,7 +54,7 @@ def table_of(network: Network, threads: int) -> tuple[NDArray[np.int32], int]:
     return np.array(rows, np.int32), max(at, 4)
 
 
-def _tile(layer: Any, width: int, threads: int) -> int:
+def _tile(layer: Layer, width: int, threads: int) -> int:
     """Return how many filters a thread sums together so that an input of a layer takes fewest cycles, about.
 
     Those are the instructions of all threads, or what the thread that has most of them takes with its waiting.
