@@ -48,7 +48,7 @@ from evo.workers.placement import CUDA_PLAYER
 
 EPISODES = 32
 GENERATIONS = {"ga_snake": 20, "cma_snake": 20, "ppo_snake": 3}
-POPULATIONS = (512, 4096, 16384, 65536)
+POPULATIONS = (512, 3072, 16384, 65536)
 LAYERS = [
     "one_hot 4",
     "conv 8 3 1",
@@ -168,7 +168,9 @@ def hashes(clock: Clock, tiny: bool) -> None:
         found = {}
         for kind in ("cpu", "gpu"):
             words = [str(ROOT / "experiments" / f"{name}.toml"), "--set", f"workers.kind={kind}", "--json"]
-            words += ["--set", "learner.arithmetic=exact"] if name == "ppo_snake" else []
+            words += (
+                ["--set", "learner.arithmetic=exact", "--set", f"learner.device={kind}"] if name == "ppo_snake" else []
+            )
             words += ["--generations", "2" if tiny else str(generations), "--set", "test.every=0"]
             words += [word for option in TINY for word in ("--set", option)] if tiny else []
             command = [sys.executable, "-m", "evo.run", *words]
@@ -201,7 +203,8 @@ def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
     with tempfile.NamedTemporaryFile(suffix=".h5") as file:  # where `pool` looks for it
         with h5py.File(file.name, "w") as published:
             published["weights"] = parents
-        name, few, cores = Path(file.name).name, 2 if tiny else 32, hardware.cores()
+        name, cores = Path(file.name).name, hardware.cores()
+        few = 2 if tiny else max(4, min(512, 1_000_000 // case.network.size))
         with pool(case, [{}], "lanes") as workers:
             core = speed(workers, tasks(case, few, name))
         with pool(case, [{}] * cores, "lanes") as workers:
@@ -228,7 +231,7 @@ def learned_speeds(clock: Clock, tiny: bool) -> bool:
         }
         if tiny:
             learners = {kind: (*words, *TINY_UPDATES) for kind, words in learners.items()}
-        found = of_case(case, learners, 1 if tiny else 5)
+        found = of_case(case, learners, 1 if tiny else 3)
         one_hash = len({*found["hashes"].values()}) == 1
         equal = equal and one_hash
         speeds = {kind: found["examples"] / min(found[kind]) for kind in learners}

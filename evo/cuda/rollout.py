@@ -34,6 +34,7 @@ THREADS, REGISTERS = 64, 168
 SMALL_THREADS, SMALL_REGISTERS = LANES, 96
 SMALL = 4096  # floats of a block: those of 16 blocks stay in the L1 cache
 GOLDEN_STEPS = 20
+GOLDEN_FLOPS = 20_000_000  # of a step of all golden candidates, about: what the CPU plays in a second or two
 MOST_BYTES = 1 << 32  # of buffers
 CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
 
@@ -75,6 +76,7 @@ class CudaRollout:
     def check(self, segments: bool) -> None:
         """Play golden episodes, and a segment, on the device and on the CPU; DeviceError where a bit differs."""
         candidates, episodes = self._device.golden
+        candidates = max(2, min(candidates, GOLDEN_FLOPS // self.network.flops))
         parents, keys = np.empty((1, self.size), np.float32), np.arange(candidates, dtype=np.uint64)
         Rebuilder(self.network).fresh(np.uint64(1), parents[0])
         rows = np.arange(candidates, dtype=np.int32) % 2 - 1  # fresh ones, and children of the first parent
