@@ -23,6 +23,7 @@ from evo.training import testing
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Quarantine, champion_stopped, play_out
+from evo.training.placing import on_fastest
 from evo.training.validation import Validated
 
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
@@ -40,6 +41,7 @@ class Session:
         forked: Validated | None = None,
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
+        experiment = on_fastest(experiment, store.directory)
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
         store.keep_every = experiment.run.keep_every
         network, self._process = experiment.network(), os.getpid()

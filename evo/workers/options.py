@@ -52,7 +52,7 @@ class WorkersOptions(Section):
         "auto", description='number of workers; "auto" = one per CPU core, or per GPU, or two per GPU with TensorFlow'
     )
     kind: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description='devices of workers; "auto" = with TensorFlow GPUs if any, with the exact kernel the CPU'
+        "auto", description='devices of workers; "auto" = with TensorFlow GPUs if any, with the exact kernel the faster'
     )
     memory: Literal["growth", "all", "limit"] = Field(
         "growth",

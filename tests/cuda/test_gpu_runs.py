@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.config.experiment import Experiment
 from evo.cuda.driver import STAND_IN
 from evo.evaluators import processes, serial
 from evo.records import Episodes, Task, WeightSource
+from evo.training import placing
+from evo.workers import hardware
 from evo.workers.hardware import VISIBLE
 from tests.cuda.comparing import assert_equal
 from tests.helpers.specs import make, spec
@@ -151,3 +154,27 @@ def WrongDevice() -> Any:  # a class that is made where the simulator is
             results[0][0] += 1
 
     return Wrong()
+
+
+def test_auto_plays_where_a_probe_finds_more_frames_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    experiment = Experiment.load(tmp_path / "tiny.toml", "run.algorithm=ga", "workers.count=auto")
+    monkeypatch.setattr(hardware, "visible", lambda: ("0",))
+    monkeypatch.setattr(placing, "find_spec", lambda name: name)
+    speeds = {"gpu": 0.0, "cpu": 100.0}
+    monkeypatch.setattr(placing, "frames_per_second", lambda one, *_: speeds[one.workers.kind])
+    for gpu, expected in ((0.0, "auto"), (1e9, "gpu")):
+        speeds["gpu"] = gpu
+        assert placing.on_fastest(experiment, tmp_path).workers.kind == expected
+        assert f"workers play on {'GPUs' if gpu else 'the CPU'}: 1 GPU plays" in capfd.readouterr().err
+    monkeypatch.setattr(hardware, "visible", tuple)
+    assert placing.on_fastest(experiment, tmp_path) is experiment
+    assert not capfd.readouterr().err
+
+
+def test_the_probe_plays_fresh_candidates(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    experiment = Experiment.load(tmp_path / "tiny.toml", "run.algorithm=ga", "workers.count=1")
+    assert placing.frames_per_second(experiment, tmp_path, 2, 3) > 0
