@@ -14,7 +14,7 @@ from typing import Any
 from numba import cuda, types
 
 from evo.cuda.layers import forward, rebuild
-from evo.cuda.plain import add_at, barrier, is_finite, shaped
+from evo.cuda.plain import add_at, barrier, is_finite, load1, shaped, store1
 from evo.games.step import begin, play
 from evo.records import GOES_ON
 from evo.rollouts.action_rules import choose
@@ -45,9 +45,10 @@ def compute(table, w, state, rules, base, index, live, width, x, first, second, 
         cell(state.state, rules, base + index[t], t, out)
     barrier()
     period = SHAPE[-1] * width
-    for at in range(period, x.shape[0] // LANES * width, period):
-        for k in range(t, period, threads):
-            x[at + k] = x[k]
+    for k in range(t, period, threads):
+        shown = load1(x, k)
+        for at in range(period + k, x.shape[0] // LANES * width, period):
+            store1(x, at, shown)
     barrier()
     if t < live:
         draw(state.state, rules, base + index[t], t, out)
