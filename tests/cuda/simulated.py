@@ -23,5 +23,5 @@ if __name__ == "__main__":
     for case in CASES:
         frames = compare(Case(**{**vars(case), "threads": 16}), Simulator(), 6, 3, 2, 4)
         print(case, frames, "frames", flush=True)
-    learning.compare(UPDATES, Simulator(), (2,))
+    learning.compare(UPDATES, Simulator(), (4,))
     print(UPDATES, flush=True)

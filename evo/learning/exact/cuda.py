@@ -89,7 +89,7 @@ class CudaLearner(ExactLearner):
             raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
         table_of(network, 1)
         super().__init__(network, threads, loss, max_gradient_norm)
-        self._device, self._sides = device, sides
+        self._device, self._sides, self._block = device, sides, sides[0] ** 2  # threads of a block
         self._examples, self._launches = 0, dict[int, Launches]()
         self._programs: dict[tuple[Any, int], Any] = {}
         self._newer = False  # whether the GPU's weights and moments are
@@ -246,8 +246,7 @@ class CudaLearner(ExactLearner):
             loss = self._loss
             batch = PolicyBatch if isinstance(loss, PolicyLoss) else QBatch
             chosen = loss_of(batch, isinstance(loss, PolicyLoss) and loss.is_gaussian)
-            pitch = 4 * side + 1
-            constants = (("SIDE", side), ("SIDES", 4 * side), ("PITCH", pitch), ("TILE", pitch * products.DEPTH))
+            constants = (*products.constants_of(side), ("STRETCH", 8 * self._block))
             replaced = ((kernels.loss_of_example, chosen),) if kernel is kernels.losses else ()
             source = Source(kernel, constants, replaced)
             self._programs[kernel, side] = self._device.program(source, arguments)
@@ -255,8 +254,7 @@ class CudaLearner(ExactLearner):
 
     def _grid(self, kernel: Callable[..., None], work: int, arguments: tuple[Any, ...]) -> tuple[Any, int, int]:
         """Return the program of a kernel whose threads share out some work, and its blocks and threads."""
-        threads = max(self._sides[0] ** 2, kernels.NORM_PARTS)
-        program = self._program(kernel, self._sides[0], arguments)
+        program, threads = self._program(kernel, self._sides[0], arguments), self._block
         return program, min(-(-work // threads), self._device.blocks(program, threads)), threads
 
     def _run(self, kernel: Callable[..., None], work: int, *arguments: Any) -> None:

@@ -7,6 +7,8 @@ This is plain Python whose functions `Retargeter` replaces by device functions, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import cuda, types
 
@@ -20,7 +22,7 @@ from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.weights import step_one
 
 NORM_PARTS = 16  # as in `evo.learning.exact.weights`
-STRETCH = 4096  # squares of the norm that a block of threads computes at once
+STRETCH: Any = None  # squares of the norm that a block of threads computes at once, 8 each; a constant of the kernel
 
 
 def loss_of_example(outputs, x, at, to, batch, settings, row, values):
@@ -203,19 +205,40 @@ def add_blocks(count, size, gradients):
             distance *= 2
 
 
+def gradient(gradients, k, size):
+    """Return gradient k; 0 behind the last."""
+    value = load1(gradients, min(k, size - 1))
+    return value if k < size else F0
+
+
+def gradients8(gradients, k, step, size):
+    """Return eight gradients, from k on, in this distance."""
+    return (
+        gradient(gradients, k, size), gradient(gradients, k + step, size), gradient(gradients, k + 2 * step, size),
+        gradient(gradients, k + 3 * step, size), gradient(gradients, k + 4 * step, size),
+        gradient(gradients, k + 5 * step, size), gradient(gradients, k + 6 * step, size),
+        gradient(gradients, k + 7 * step, size),
+    )  # fmt: skip
+
+
 def norm(size, gradients, out):
     """Compute the Euclidean norm as `evo.learning.exact.weights.norm_of`; one block of threads.  # -> [1]"""
     squares = cuda.shared.array(STRETCH, types.float32)
     parts = cuda.shared.array(NORM_PARTS, types.float32)
-    t, total = cuda.threadIdx.x, F0
-    for begin in range(0, size, STRETCH):
-        for k in range(t, STRETCH, cuda.blockDim.x):
-            value = load1(gradients, begin + k) if begin + k < size else F0
-            store1(squares, k, value * value)
+    t, threads, total = cuda.threadIdx.x, STRETCH // 8, F0
+    loaded = gradients8(gradients, t, threads, size)
+    for begin in range(STRETCH, size + STRETCH, STRETCH):
+        for k in range(8):
+            store1(squares, t + k * threads, loaded[k] * loaded[k])
         barrier()
+        loaded = gradients8(gradients, begin + t, threads, size)  # the next ones, while these are added
         if t < NORM_PARTS:
-            for k in range(0, STRETCH, NORM_PARTS):
-                total += load1(squares, k + t)
+            for k in range(t, STRETCH, 8 * NORM_PARTS):
+                s0, s1 = load1(squares, k), load1(squares, k + NORM_PARTS)
+                s2, s3 = load1(squares, k + 2 * NORM_PARTS), load1(squares, k + 3 * NORM_PARTS)
+                s4, s5 = load1(squares, k + 4 * NORM_PARTS), load1(squares, k + 5 * NORM_PARTS)
+                s6, s7 = load1(squares, k + 6 * NORM_PARTS), load1(squares, k + 7 * NORM_PARTS)
+                total = total + s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7
         barrier()
     if t < NORM_PARTS:
         parts[t] = total

@@ -15,31 +15,65 @@ from evo.cuda.plain import barrier, load1, store1
 from evo.kernels.layout import RELU
 from evo.learning.exact.plan import BLOCK
 
-DEPTH = 32  # terms that a block of threads loads at once
-# Constants of a kernel: SIDE x SIDE threads compute SIDES x SIDES outputs, 4 x 4 each; PITCH is the distance of terms
-# in a tile, which is odd so that neighbouring threads use several banks; TILE is a tile's size.
+# Constants of a kernel: SIDE x SIDE threads compute SIDES x SIDES outputs, 4 x 4 each, and load DEPTH terms of each at
+# once, 8 values each; PITCH is the distance of terms in a tile, which is odd so that neighbouring threads use several
+# banks; TILE is a tile's size.
 SIDE: Any = None
 SIDES: Any = None
+DEPTH: Any = None
 PITCH: Any = None
 TILE: Any = None
 
 
-def load_tile(tile, x, first, lines, term, terms, ones, along, t):
-    """Copy DEPTH terms, from `term` on, of SIDES lines, from `first` on, to shared memory; 0 where there are none.
+def constants_of(side: int) -> tuple[tuple[str, int], ...]:
+    """Return the constants of kernels for squares of `side` threads, a multiple of 4."""
+    pitch, depth = 4 * side + 1, 2 * side
+    return (("SIDE", side), ("SIDES", 4 * side), ("DEPTH", depth), ("PITCH", pitch), ("TILE", pitch * depth))
 
-    x: (array, at, distance of lines, distance of terms); with `ones`, a line of ones follows the last. `along` says
-    that neighbouring terms lie next to each other, else neighbouring lines do.
-    """
+
+def load(x, i, k, lines, terms, ones):
+    """Return term k of line i: 0 behind the last; with `ones`, a line of ones follows the last. It never branches."""
     array, at, line, step = x
-    for place in range(t, DEPTH * SIDES, SIDE * SIDE):
-        k, i = (place % DEPTH, place // DEPTH) if along else (place // SIDES, place % SIDES)
-        value = F0
-        if term + k < terms:
-            if first + i < lines:
-                value = load1(array, at + (first + i) * line + (term + k) * step)
-            elif ones and first + i == lines:
-                value = F1
-        store1(tile, k * PITCH + i, value)
+    value = load1(array, at + min(i, lines - 1) * line + min(k, terms - 1) * step)
+    beyond = F1 if ones and i == lines else F0
+    value = value if i < lines else beyond
+    return value if k < terms else F0
+
+
+def load8(x, first, lines, term, terms, ones, along, t):
+    """Return what this thread loads of DEPTH terms, from `term` on, of SIDES lines, from `first` on.
+
+    x: (array, at, distance of lines, distance of terms); `along` says that neighbouring terms lie next to each other,
+    else neighbouring lines do.
+    """
+    if along:
+        i, k, down, right = first + t // DEPTH, term + t % DEPTH, SIDE // 2, 0
+    else:
+        i, k, down, right = first + t % SIDES, term + t // SIDES, 0, SIDE // 4
+    return (
+        load(x, i, k, lines, terms, ones),
+        load(x, i + down, k + right, lines, terms, ones),
+        load(x, i + 2 * down, k + 2 * right, lines, terms, ones),
+        load(x, i + 3 * down, k + 3 * right, lines, terms, ones),
+        load(x, i + 4 * down, k + 4 * right, lines, terms, ones),
+        load(x, i + 5 * down, k + 5 * right, lines, terms, ones),
+        load(x, i + 6 * down, k + 6 * right, lines, terms, ones),
+        load(x, i + 7 * down, k + 7 * right, lines, terms, ones),
+    )
+
+
+def store8(tile, values, along, t):
+    """Store what `load8` returned to shared memory: tile[k * PITCH + i]."""
+    place = t % DEPTH * PITCH + t // DEPTH if along else t // SIDES * PITCH + t % SIDES
+    step = SIDE // 2 if along else SIDE // 4 * PITCH
+    store1(tile, place, values[0])
+    store1(tile, place + step, values[1])
+    store1(tile, place + 2 * step, values[2])
+    store1(tile, place + 3 * step, values[3])
+    store1(tile, place + 4 * step, values[4])
+    store1(tile, place + 5 * step, values[5])
+    store1(tile, place + 6 * step, values[6])
+    store1(tile, place + 7 * step, values[7])
 
 
 def beginning(start, at, j, columns):
@@ -64,7 +98,7 @@ def put_row(c, at, j, columns, s0, s1, s2, s3, relu, inside):
 def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b):
     """Write a tile of C [rows, columns]: the sums of biases and of the products of A [rows, terms] and B.
 
-    c: (array, at, distance of rows); a, b: as `load_tile` takes them, b by columns; start: (array, at of biases or -1);
+    c: (array, at, distance of rows); a, b: as `load8` takes them, b by columns; start: (array, at of biases or -1);
     shape: (rows, terms, columns). `relu` is applied to outputs. All threads of a block call it together.
     """
     rows, terms, columns = shape
@@ -81,10 +115,14 @@ def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b
     s10, s11, s12, s13 = s00, s01, s02, s03
     s20, s21, s22, s23 = s00, s01, s02, s03
     s30, s31, s32, s33 = s00, s01, s02, s03
-    for term in range(0, terms, DEPTH):
-        load_tile(left, a, first_row, lines, term, terms, ones, along_a, t)
-        load_tile(right, b, first_column, columns, term, terms, False, along_b, t)
+    of_a = load8(a, first_row, lines, 0, terms, ones, along_a, t)
+    of_b = load8(b, first_column, columns, 0, terms, False, along_b, t)
+    for term in range(DEPTH, terms + DEPTH, DEPTH):
+        store8(left, of_a, along_a, t)
+        store8(right, of_b, along_b, t)
         barrier()
+        of_a = load8(a, first_row, lines, term, terms, ones, along_a, t)  # the next ones, while these are added
+        of_b = load8(b, first_column, columns, term, terms, False, along_b, t)
         for k in range(DEPTH):
             at, to = k * PITCH + row, k * PITCH + column
             b0, b1, b2, b3 = (
