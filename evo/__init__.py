@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evo.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from evo.comparison.league import League, league
     from evo.comparison.tables import Comparison
     from evo.comparison.training import compare
     from evo.config.experiment import Experiment
@@ -30,6 +31,7 @@ __all__ = [
     "Estimate",
     "EvoError",
     "Experiment",
+    "League",
     "Optimum",
     "Policy",
     "Problem",
@@ -39,6 +41,7 @@ __all__ = [
     "Search",
     "SweepResult",
     "compare",
+    "league",
     "make_algorithm",
     "maximise",
     "minimise",
@@ -54,6 +57,7 @@ _HOMES = {
     "Estimate": "evo.planning.estimate",
     "EvoError": "evo.errors",
     "Experiment": "evo.config.experiment",
+    "League": "evo.comparison.league",
     "Optimum": "evo.optimum",
     "Policy": "evo.store.policy",
     "Problem": "evo.environments.problem",
@@ -63,6 +67,7 @@ _HOMES = {
     "Score": "evo.store.champion",
     "SweepResult": "evo.sweeps.sweeping",
     "compare": "evo.comparison.training",
+    "league": "evo.comparison.league",
     "make_algorithm": "evo.training.beginning",
     "maximise": "evo.optimum",
     "minimise": "evo.optimum",

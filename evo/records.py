@@ -49,9 +49,9 @@ class WeightSource:
         return cls(zero + np.int32(row), zero - 1, keys, sigmas, published=published)
 
     @classmethod
-    def of_rows(cls, count: int) -> WeightSource:
-        """Return the source of the first rows of the published matrix, unchanged."""
-        rows, sigmas = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
+    def of_rows(cls, count: int, first: int = 0) -> WeightSource:
+        """Return the source of rows of the published matrix from `first` on, unchanged."""
+        rows, sigmas = np.arange(first, first + count, dtype=np.int32), np.zeros(count, np.float32)
         return cls(rows, np.full(count, -1, np.int32), np.zeros(count, np.uint64), sigmas)
 
     def __len__(self) -> int:

@@ -32,10 +32,19 @@ def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curr
     ConfigurationError: a network of the one does not fit the other.
     """
     if environment.opponents is not None:
-        wrong = "networks are opponents in training alone, as in [environment.training.opponents]"
-        raise ConfigurationError(f"environment.opponents.players: {wrong}")
+        if "population" in environment.opponents.networks:
+            wrong = "the population plays in training alone, as in [environment.training.opponents]"
+            raise ConfigurationError(f"environment.opponents.players: {wrong}")
+        if not environment.opponents.baselines:
+            wrong = "the hall of fame plays in validation alone; name baselines too, which play in validation and test"
+            raise ConfigurationError(f"environment.opponents.players: {wrong}")
     training = tuple(environment_of(one) for one in options.in_training())
     for one in training:
+        if one.opponents is not None and one.opponents.baselines:
+            raise ConfigurationError("environment.training.opponents.players: either networks or baselines")
+        if one.opponents is not None and one.opponents.draw == "prioritised" and environment.opponents is None:
+            wrong = "prioritised needs hall among the players of [environment.opponents], by whose results it draws"
+            raise ConfigurationError(f"environment.training.opponents.draw: {wrong}")
         for name in ("shape", "actions", "continuous", "episode_metrics"):
             if getattr(one, name) != getattr(environment, name):
                 what = f"{getattr(one, name)} in training, {getattr(environment, name)} in validation and test"

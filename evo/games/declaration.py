@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, did_you_mean
@@ -40,15 +40,37 @@ class Opponents(Section):
     players: list[str] = Field(
         [],
         description="`random` and baselines of the game, of which each episode draws one; [] = all of them; in "
-        "training alone, also networks: `population` or `hall` (former champions)",
+        "training instead networks: `population` or `hall` (champions of the run so far); in validation also `hall`",
     )
     count: int = Field(4, ge=1, le=256, description="networks that play in a generation")
+    files: list[str] = Field(
+        [],
+        exclude_if=lambda files: not files,
+        description="champions' files, or runs, that are in the hall from the beginning",
+    )
+    draw: Literal["uniform", "prioritised"] = Field(
+        "uniform",
+        exclude_if=lambda draw: draw == "uniform",
+        description="how networks are drawn from the hall in training: prioritised by the share of games that the "
+        "finalists of the last validation lose to them, squared",
+    )
     epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
+
+    @model_validator(mode="after")
+    def _has_hall(self) -> Self:
+        if (self.files or self.draw != "uniform") and "hall" not in self.players:
+            raise ValueError(f"{'files' if self.files else 'draw'}: is about the hall, which is not among the players")
+        return self
 
     @property
     def networks(self) -> list[str]:
         """Return what networks play, of those of NETWORKS."""
         return [name for name in self.players if name in NETWORKS]
+
+    @property
+    def baselines(self) -> list[str]:
+        """Return what needs no learning."""
+        return [name for name in self.players if name not in NETWORKS]
 
 
 NETWORKS = ("population", "hall")
@@ -178,7 +200,7 @@ class Declaration:
     def opponents_of(self, options: Any) -> tuple[int, ...]:
         """Return which baselines play the other seats: -1 moves at random, -2 - n is baseline n.
 
-        Empty where networks do. ConfigurationError: there are none of these names, or networks among them.
+        Empty where networks alone do. ConfigurationError: there are none of these names.
         """
         named: Opponents = options.opponents
         if self.players == 1:
@@ -189,8 +211,6 @@ class Declaration:
         if wrong := [name for name in named.players if name not in (*known, *NETWORKS)]:
             meant = did_you_mean(wrong[0], [*known, *NETWORKS]) or f" (there are {', '.join((*known, *NETWORKS))})"
             raise ConfigurationError(f"environment.opponents.players: unknown opponent {wrong[0]}{meant}")
-        if named.networks and len(named.networks) < len(named.players):
-            raise ConfigurationError("environment.opponents.players: either networks or baselines")
         return tuple(-1 - known.index(name) for name in named.players or known if name in known)
 
     def masks_actions(self, options: Any) -> bool:

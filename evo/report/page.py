@@ -21,7 +21,20 @@ from evo.numbers import duration
 from evo.records import Evaluator
 from evo.report import meanings, records, tables
 from evo.report.charts import Charts
-from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page, write_page
+from evo.report.html import (
+    CHARTS,
+    Chart,
+    Drawn,
+    Markup,
+    details,
+    element,
+    joined,
+    quiet,
+    section,
+    whole_page,
+    write_page,
+)
+from evo.report.rating import rating_over_time
 from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
@@ -30,6 +43,7 @@ from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
 SCRIPTS = (*CHARTS, "replays.js")
 NAME = "report.html"
+RATED = "Elo of champions of the run, in one league with the baselines of validation, with 95 % intervals"
 ENDINGS = (".html", ".htm")
 
 
@@ -46,6 +60,14 @@ class Reported:
     def diagnosis(self) -> Diagnosis:
         """Return what `evo doctor` says of the run."""
         return diagnosis(self.run, self.baselines)
+
+    @cached_property
+    def rating(self) -> Chart | None:
+        """Return the rating over time, where the run has a hall of fame that can be read; it is played here."""
+        try:
+            return rating_over_time(self.run)
+        except EvoError:
+            return None
 
 
 class Page:
@@ -108,6 +130,7 @@ class Page:
             self.drawn.figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
             tables.scores(self.runs, self.baselines),
             self.drawn.figure(returns, "Return", drawn),
+            "" if self.several else self.drawn.figure(first.rating, "Rating over time", RATED),
             "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
         )
 

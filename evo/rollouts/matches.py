@@ -139,6 +139,26 @@ def _play_move(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
+def baseline_action(state, rules, masked, b, number, seed, allowed, luck):  # type: ignore[no-untyped-def]
+    """Return the action in environment b of baseline -2 - `number` of the game; -1 draws it at random."""
+    if masked is not None:
+        contract.mask(state, rules, b, allowed)
+    if number == -1:
+        left = np.int64(0)
+        for action in range(allowed.shape[0]):
+            left += allowed[action]
+        left, action = draw(seed, state.clock.steps[b], left, ACTION), 0
+        while left > 0 or allowed[action] == 0:
+            left -= allowed[action]
+            action += 1
+    else:
+        luck.seed[b] = seed ^ LUCK
+        luck.drawn[b] = state.clock.steps[b] << 16
+        action = contract.baseline(state, rules, b, -2 - number, luck)
+    return action
+
+
+@njit(inline="always")
 def _settle(  # type: ignore[no-untyped-def]
     state, rules, masked, b, players, opponents, networks, horizon, seeds, allowed, matches, envs, ended, actions,
     episodes, record, progress
@@ -159,20 +179,7 @@ def _settle(  # type: ignore[no-untyped-def]
         if mine or matches.opponent[b] > 0:
             matches.waits[b] = 0 if mine else matches.opponent[b]
             return
-        if masked is not None:
-            contract.mask(state, rules, b, allowed)
-        if matches.opponent[b] == -1:
-            left = np.int64(0)
-            for action in range(allowed.shape[0]):
-                left += allowed[action]
-            left, action = draw(envs.seeds[b], state.clock.steps[b], left, ACTION), 0
-            while left > 0 or allowed[action] == 0:
-                left -= allowed[action]
-                action += 1
-        else:
-            matches.luck.seed[b] = envs.seeds[b] ^ LUCK
-            matches.luck.drawn[b] = state.clock.steps[b] << 16
-            action = contract.baseline(state, rules, b, -2 - matches.opponent[b], matches.luck)
+        action = baseline_action(state, rules, masked, b, matches.opponent[b], envs.seeds[b], allowed, matches.luck)
         _play_move(
             state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended, actions,
             episodes, record, progress,

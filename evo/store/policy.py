@@ -136,7 +136,7 @@ def setup_of(
         candidates_per_task=experiment.candidates_per_task,
         learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
         start=first if start is None else start,
-        curriculum=curriculum if curriculum.training else None,
+        curriculum=curriculum if curriculum.training or curriculum.evaluation.opponents else None,
     )
 
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, counted, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
+from evo.games.declaration import GameOptions
 from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
@@ -53,6 +55,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         plugin=module.__name__ if module.__name__ in loaded() else "",
         size=setup.network.size,
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
+        of_files=partial(opponents_in_files, experiment),
     )
 
 
@@ -73,6 +76,7 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
     def make(place: Path) -> Store:
         identity = experiment.identity()
         start_of(experiment)  # before anything is written, for it may not fit
+        opponents_in_files(experiment)
         store = Store.create(place, experiment.to_toml(provenance()), identity)
         try:
             keep(experiment, store)
@@ -205,6 +209,23 @@ def start_of(experiment: Experiment) -> Start | None:
         float(fitness) if isinstance(fitness, int | float) else None,
         max(0, outputs - network.outputs) if of_keras else 0,
     )
+
+
+def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
+    """Return the networks of `opponents.files`.  # [F, P]
+
+    ConfigurationError: one is of another network. DataError: one is none.
+    """
+    tables = [experiment.environment, *experiment.environment.in_training()]
+    files = dict.fromkeys(name for one in tables if isinstance(one, GameOptions) for name in one.opponents.files)
+    network, found = experiment.network(), list[NDArray[np.float32]]()
+    for name in files:
+        champion = read_champion(Path(name))
+        try:
+            found.append(fit(champion.weights, champion.layers, network))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"environment.opponents.files: {name}: {error}") from error
+    return np.array(found, np.float32).reshape(-1, network.size)
 
 
 def keep(experiment: Experiment, store: Store) -> None:

@@ -1,4 +1,7 @@
-"""Networks that play the other seats in training: candidates of the generation, and former champions of the run."""
+"""Networks that play the other seats: candidates of the generation, and champions of the run so far.
+
+In training they are what a table names; in validation, finalists meet champions where the environment names the hall.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from evo.environment import Curriculum
 from evo.randomness.streams import Purpose, candidate_keys, draws
 from evo.records import Arrays, Request, WeightSource
 
-HALL = "hall_of_fame"  # the array of a checkpoint
-MOST = 64  # former champions that are kept, the newest ones
+HALL, SINCE, LOST = "hall_of_fame", "hall_of_fame_since", "hall_of_fame_lost"  # arrays of a checkpoint
+MOST = 64  # networks in the hall of fame: those of files, and the newest champions
+FILE = -1  # instead of a generation, of networks of files
+UNKNOWN, ALL = 500, 1000  # thousandths of games that finalists lose to a champion: before any is known, and at most
 
 
 class NetworkOpponents:
@@ -22,23 +27,57 @@ class NetworkOpponents:
 
     def __init__(self, seed: int, curriculum: Curriculum | None) -> None:
         self._seed, self._curriculum = seed, curriculum
-        training = () if curriculum is None else curriculum.training
-        self.keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in training)
+        environments = () if curriculum is None else (curriculum.evaluation, *curriculum.training)
+        self.keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in environments)
         self._hall: NDArray[np.float32] = np.empty((0, 0), np.float32)  # [H, P]
+        self._since: NDArray[np.int64] = np.empty(0, np.int64)  # [H] generations in which they became champions
+        self._lost: NDArray[np.int64] = np.empty(0, np.int64)  # [H] thousandths of games that finalists lose to them
         self._first = 0  # row of the published matrix at which the hall begins
+        self._met: list[int] = []  # rows of the hall that the last validation meets
 
-    def admit(self, champion: NDArray[np.float32]) -> None:
-        """Keep a champion.  # [P]"""
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Begin with networks of files in the hall of fame.  # [F, P]"""
+        self._hall, self._since = weights, np.full(len(weights), FILE, np.int64)
+        self._lost = np.full(len(weights), UNKNOWN, np.int64)
+
+    def admit(self, champion: NDArray[np.float32], generation: int) -> None:
+        """Keep the champion of a generation.  # [P]"""
         if self.keeps:
-            self._hall = np.concatenate([self._hall.reshape(-1, len(champion)), champion[np.newaxis]])[-MOST:]
+            files = int((self._since == FILE).sum())
+            stays = [*range(files), *range(max(files, len(self._since) + 1 - MOST), len(self._since))]
+            self._hall = np.concatenate([self._hall[stays].reshape(-1, len(champion)), champion[np.newaxis]])
+            self._since = np.append(self._since[stays], generation)
+            self._lost = np.append(self._lost[stays], UNKNOWN)
 
     def state(self) -> Arrays:
         """Return the hall of fame by name, if there is one."""
-        return {HALL: self._hall} if self.keeps else {}
+        return {HALL: self._hall, SINCE: self._since, LOST: self._lost} if self.keeps else {}
 
     def restore(self, state: Arrays) -> None:
         """Take the hall of fame from a checkpoint."""
         self._hall = np.ascontiguousarray(state.get(HALL, np.empty((0, 0))), np.float32)
+        self._since, self._lost = (np.asarray(state.get(name, ()), np.int64) for name in (SINCE, LOST))
+
+    def of_validation(self) -> NDArray[np.float32]:
+        """Return the champions that finalists meet: evenly from the first one on, with the newest.  # [N, P]"""
+        options = None if self._curriculum is None else self._curriculum.evaluation.opponents
+        last = len(self._hall) - 1
+        count = 0 if options is None else min(options.count, last + 1)
+        self._met = [last - k * last // max(1, count - 1) for k in range(count)]
+        return self._hall[self._met]
+
+    def note(self, parts: Sequence[NDArray[np.int64]]) -> None:
+        """Take returns [F, E] of finalists, who meet the networks of `of_validation` in turn in each part."""
+        for k, row in enumerate(self._met):
+            lost = np.concatenate([(part[:, k :: len(self._met)] < 0).ravel() for part in parts])
+            self._lost[row] = ALL * int(lost.sum()) // max(1, len(lost))
+
+    def _former(self, keys: NDArray[np.uint64], prioritised: bool) -> NDArray[np.int64]:
+        """Return rows of the hall that these keys draw; prioritised by the squares of what finalists lose to them."""
+        if not prioritised or not len(self._lost):
+            return np.asarray(draws(keys, 1, max(1, len(self._hall))), np.int64)
+        ends = np.cumsum(np.maximum(self._lost, 1) ** 2)
+        return np.asarray(np.searchsorted(ends, draws(keys, 1, int(ends[-1])), side="right"), np.int64)
 
     def matched(self, request: Request, number: int) -> Request:
         """Return the request of a generation with the opponents that its environment asks for.
@@ -46,7 +85,9 @@ class NetworkOpponents:
         Of each kind in turn, `count` are drawn, and every candidate plays against all of them. Where nobody is in the
         hall of fame yet, the population stands in. A gradient method has a population of one.
         """
-        options = None if self._curriculum is None else self._curriculum.environment(number).opponents
+        curriculum = self._curriculum
+        trains = curriculum is not None and curriculum.turn(number) is not None
+        options = curriculum.environment(number).opponents if curriculum is not None and trains else None
         if options is None or not request.tasks:
             return request
         weights, hall = request.weights, self._hall
@@ -55,7 +96,8 @@ class NetworkOpponents:
             weights = np.concatenate([weights, hall]) if len(hall) else weights
         sources = [task.weights for task in request.tasks]
         keys = candidate_keys(self._seed, Purpose.OPPONENT, number, 0, options.count)
-        population, former = draws(keys, 0, sum(map(len, sources))), draws(keys, 1, max(1, len(hall)))
+        population = draws(keys, 0, sum(map(len, sources)))
+        former = self._former(keys, options.draw == "prioritised")
         names = [options.networks[n % len(options.networks)] for n in range(options.count)]
         chosen = [
             WeightSource.of_row(self._first + int(former[n])) if name == "hall" and len(hall) else

@@ -213,7 +213,7 @@ class Recording:
     seed: int
     actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous
     score: float
-    steps: Transitions | None = None  # what was seen before each action, and the network's outputs, where asked for
+    steps: Transitions | None = None  # what the network saw before each of its actions, and its outputs, if asked for
 
     def facts(self, environment: Environment) -> dict[str, object]:
         """Return what another implementation of the game and the network can be checked with, as JSON values.
@@ -222,7 +222,7 @@ class Recording:
         """
         seed = self.seed >> 64 - environment.seed_bits
         facts: dict[str, object] = {"seed": seed, "steps": len(self.actions), "score": self.score}
-        if self.steps is not None:
+        if self.steps is not None and len(self.steps) == len(self.actions):
             facts["outputs_sha256"] = hashlib.sha256(self.steps.outputs.astype("<f4").tobytes()).hexdigest()
         return {**facts, "actions": self.actions.tolist()}
 
@@ -262,12 +262,16 @@ def record(
     """
     seeds = seeds_of_test_episodes(1, episode)
     (result,) = played(published, evaluator, seeds, record_actions=not steps, record_transitions=steps)
-    return recording_of(int(seeds[0]), result, metrics)
+    moves = result
+    if result.transitions is not None and len(result.transitions) < result.lengths[0, 0]:
+        (moves,) = played(published, evaluator, seeds, record_actions=True)  # of all players
+    return recording_of(int(seeds[0]), result, metrics, moves)
 
 
-def recording_of(seed: int, result: Result, metrics: Sequence[str]) -> Recording:
-    """Return the one episode of a result that has its actions or its transitions."""
-    actions = result.transitions.actions if result.transitions is not None else (result.actions or ())[0]
+def recording_of(seed: int, result: Result, metrics: Sequence[str], moves: Result | None = None) -> Recording:
+    """Return the one episode of a result that has its actions or its transitions; `moves` has those of all players."""
+    which = moves or result
+    actions = which.transitions.actions if which.actions is None and which.transitions else (which.actions or ())[0]
     return Recording(seed, actions, float(score_of(result, metrics)[0]), result.transitions)
 
 

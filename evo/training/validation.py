@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from math import isnan
 from typing import Any
@@ -32,10 +32,10 @@ from evo.records import (
     summed,
 )
 from evo.store.metrics import is_metric
-from evo.training.opponents import HALL, NetworkOpponents
+from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents
 
 WEIGHTS, ORIGIN = "champion", "champion_origin"
-OURS = {WEIGHTS, ORIGIN, HALL}  # the arrays of a checkpoint that are the trainer's
+OURS = {WEIGHTS, ORIGIN, HALL, SINCE, LOST}  # the arrays of a checkpoint that are the trainer's
 EPISODES_PER_TASK = 64  # of compiled environments
 
 
@@ -52,14 +52,16 @@ class Validated:
         plugin: str = "",
         size: int = 0,
         per_task: int = EPISODES_PER_TASK,
+        of_files: Callable[[], NDArray[np.float32]] | None = None,
     ) -> None:
         """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked.
 
-        Its networks have `size` weights; 0: of any number.
+        Its networks have `size` weights; 0: of any number. `of_files` reads networks that begin in the hall of fame.
         """
         self._per_task, self._size = per_task, size
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._curriculum, self._plugin = curriculum, plugin
+        self._of_files = of_files
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
@@ -77,6 +79,8 @@ class Validated:
         self.changed = False
         spent: Metrics = {"seconds_validating": 0.0, "frames_validating": 0.0}
         known: Metrics = {}
+        if number == 0:
+            self._begin_hall()
         if number == 0 and self._start is not None:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
             known["start_validation"] = returns[0]
@@ -85,7 +89,7 @@ class Validated:
             finalists = self._finalists()
             returns = yield from self._validate(finalists, number, spent)
             if self.changed:
-                self.opponents.admit(self._champion[0])
+                self.opponents.admit(self._champion[0], number)
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
         return {**metrics, **spent, **known, "validation": self.fitness if self.best is not None else float("nan")}
@@ -136,24 +140,40 @@ class Validated:
     def _validate(
         self, finalists: Finalists, number: int, spent: Metrics
     ) -> Generator[Request, Sequence[Result], list[float]]:
-        """Play every finalist greedily, keep the best network, and return the mean return of each."""
+        """Play every finalist greedily, keep the best network, and return the mean return of each.
+
+        Where finalists meet the champions so far as well, the champion does too, and the best one is that of the
+        largest sum of returns against these and the baselines.
+        """
         began, count = clock.wall(), len(finalists.weights)
         parts = [self._seeds[i : i + self._per_task] for i in range(0, len(self._seeds), self._per_task)]
+        weights, former, champions = finalists.weights, self.opponents.of_validation(), len(self._champion)
         tasks = [
             Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
         ]
-        results = yield Request(finalists.weights, tasks)
-        means = []
-        for row in range(count):
-            played = results[row * len(parts) : (row + 1) * len(parts)]
-            total = summed(np.concatenate([result.returns for result in played], axis=1))
-            means.append(self._mean(total))
-            if not isnan(means[-1]) and (self.best is None or total[0] > self._origin[0]):
+        if len(former):
+            weights = np.concatenate([weights, self._champion, former])
+            rivals = WeightSource.of_rows(len(former), count + champions)
+            for row in range(count + champions):
+                source = WeightSource.of_row(row)
+                tasks += [Task(source, Episodes(part), evaluation=True, opponents=rivals) for part in parts]
+        results = yield Request(weights, tasks)
+        played = [results[first : first + len(parts)] for first in range(0, len(tasks), len(parts))]
+        totals = [summed(np.concatenate([result.returns for result in one], axis=1)) for one in played]
+        means, against = [self._mean(total) for total in totals[:count]], totals[count:]
+        if against:
+            met = zip(*played[count : 2 * count], strict=True)  # finalists in each part
+            self.opponents.note([np.concatenate([result.returns for result in part]) for part in met])
+        best = self._origin[0] if not against or not champions else int(self._origin[0]) + int(against[count][0])
+        for row, mean in enumerate(means):
+            total = totals[row][0] if not against else int(totals[row][0]) + int(against[row][0])
+            finite = not isnan(mean) and not (against and isnan(self._mean(against[row])))
+            if finite and (self.best is None or total > best):
                 candidate = -1 if finalists.candidates is None else int(finalists.candidates[row])
                 self._champion = np.array(finalists.weights[row : row + 1], np.float32)
                 self._champion.setflags(write=False)
-                self._origin = np.array([total[0], number, candidate], total.dtype)
-                self.changed = True
+                self._origin = np.array([totals[row][0], number, candidate], totals[row].dtype)
+                best, self.changed = total, True
         spent["frames_validating"] += sum(result.frames for result in results)
         spent["seconds_validating"] += clock.wall() - began
         return means
@@ -215,6 +235,7 @@ class Validated:
 
         ConfigurationError: the algorithm cannot continue from these arrays.
         """
+        self._begin_hall()
         try:
             self.algorithm.restore(_own(state), ())
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -223,6 +244,10 @@ class Validated:
                 f"--fork: the algorithm cannot continue from the state of that run: {what}; to start from its champion "
                 "instead, use run.init_from"
             ) from error
+
+    def _begin_hall(self) -> None:
+        if self._of_files is not None and self.opponents.keeps:
+            self.opponents.begin(self._of_files())
 
     def _finalists(self) -> Finalists:
         found = self.algorithm.finalists(self._options.finalists)

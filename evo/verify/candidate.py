@@ -86,11 +86,10 @@ def replay_candidate(
             if episode is not None and seeds is not None:
                 if not finite:
                     raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
-                steps = environment.players == 1
                 one = replace(task, play=Episodes(seeds[episode : episode + 1]))
-                one = replace(one, record_actions=not steps, record_transitions=steps)
-                (recorded,) = evaluator.map([one]).results
-                recording = recording_of(int(seeds[episode]), recorded, environment.episode_metrics)
+                both = [replace(one, record_transitions=True), replace(one, record_actions=True)]  # of all players
+                seen, *moves = evaluator.map(both if environment.players > 1 else both[:1]).results
+                recording = recording_of(int(seeds[episode]), seen, environment.episode_metrics, *moves)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
     mean = f"mean return {result.returns.mean() / unit_of(result.returns):.3f}" if finite else "non-finite scores"
     outcome = f"{mean} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from evo.config.environments import curriculum_of, environment_of
+from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.games.catalogue import tictactoe
 from evo.games.declaration import Opponents
-from evo.records import Episodes, Request, Task, WeightSource
-from evo.training.opponents import HALL, NetworkOpponents
+from evo.records import Algorithm, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
+from evo.report.page import write_report
+from evo.store.run import Run
+from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents
+from evo.training.validation import Validated
 from tests.helpers.calling import called, summary_of
 
 SEEDS = np.arange(8, dtype=np.uint64)
@@ -65,7 +71,7 @@ def test_former_champions_are_published_behind_the_parents() -> None:
     assert before.weights is not None
     assert len(before.weights) == 4  # nobody is in the hall of fame yet
     for value in (7, 8):
-        opponents.admit(np.full(3, value, np.float32))
+        opponents.admit(np.full(3, value, np.float32), value)
     after = opponents.matched(request_of(10, 4), 1)
     assert after.weights is not None
     assert after.weights[4:].tolist() == [[7.0] * 3, [8.0] * 3]
@@ -76,13 +82,30 @@ def test_former_champions_are_published_behind_the_parents() -> None:
     again.restore(opponents.state())
     assert named(again.matched(request_of(10, 4), 1)) == named(after)
     assert opponents.state()[HALL].shape == (2, 3)
+    assert opponents.state()[SINCE].tolist() == [7, 8]
     assert opponents_of(["population"]).state() == {}
+
+
+def test_finalists_meet_champions_from_the_first_one_to_the_newest() -> None:
+    chosen = tictactoe.Options(id="tictactoe", opponents=Opponents(players=["random", "hall"], count=3))
+    opponents = NetworkOpponents(1, curriculum(chosen))
+    assert len(opponents.of_validation()) == 0
+    for value in range(8):
+        opponents.admit(np.full(3, value, np.float32), value)
+        ours = opponents.of_validation()[:, 0].tolist()
+        assert ours[0] == value
+        assert len({*ours}) == len(ours) == min(3, value + 1)
+        assert 0 in ours
+    request = request_of(10, 4)
+    assert opponents.matched(request, 1) is request  # training is against baselines
+    assert len(opponents_of(["hall"]).of_validation()) == 0
 
 
 @pytest.mark.parametrize(
     ("validation", "training", "told"),
     [
-        (["population"], None, "networks are opponents in training alone"),
+        (["population"], None, "the population plays in training alone"),
+        (["hall"], None, "name baselines too, which play in validation and test"),
         (["perfekt"], None, "unknown opponent perfekt - did you mean `perfect`?"),
         (["random"], ["hall", "random"], "either networks or baselines"),
     ],
@@ -151,10 +174,167 @@ def test_a_match_is_replayed_whole_or_refused_in_one_line(tmp_path: Path) -> Non
         assert "outputs_sha256" not in facts
     out, _ = replayed("--episode", 3, "--film", "match.gif")
     assert f"after {facts['steps']} steps, saved to match.gif" in out
-    one_line = "--step: tictactoe has several players; without it, the moves of all are shown\n"
-    assert replayed("--step", code=2)[1] == one_line
+    views = [replayed("--episode", 3, "--step", step)[0] for step in range(len(facts["actions"]))]
+    game.begin(0, facts["seed"])
+    for view, action in zip(views, facts["actions"], strict=True):
+        own = game.state.seats_turn[0] == game.state.seats_mine[0]
+        title = tictactoe.make.action_names[action]
+        assert re.search(rf"^ {title} .* played" if own else f"another player plays {title}$", view, re.MULTILINE)
+        assert ("what the outputs depend on" in view) == own
+        game.step(0, action)
     candidate = ("--generation", 0, "--candidate", 1)
     assert "the process that played it did not crash" in replayed(*candidate)[0]
     assert "plays against networks, and such a game is not shown\n" in replayed(*candidate, "--json", code=2)[1]
     assert "not kept" in replayed("--generation", 5, "--candidate", 1, code=3)[1]
     assert replayed("--generation", 5, "--candidate", 1, code=3)[1].count("\n") == 1
+
+
+def prioritised(seed: int = 1) -> NetworkOpponents:
+    of_training = {"opponents": {"players": ["hall"], "count": 200, "draw": "prioritised"}}
+    own = Opponents(players=["random", "hall"], count=3)
+    return NetworkOpponents(seed, curriculum(tictactoe.Options(id="tictactoe", opponents=own, training=of_training)))
+
+
+def test_prioritised_opponents_are_those_that_finalists_lose_to() -> None:
+    opponents = prioritised()
+    for value in range(3):
+        opponents.admit(np.full(3, value, np.float32), value)
+    assert opponents.of_validation()[:, 0].tolist() == [2, 1, 0]
+    # Of each part, episodes 0, 3, ... are against the newest champion, 1, 4, ... against the second, and so on.
+    lost = np.array([[-1, 0, 1, -1, 0, 1], [1, 0, -1, -1, 1, 1]])
+    opponents.note([lost, lost[:, :3]])
+    assert opponents.state()[LOST].tolist() == [333, 0, 666]
+    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 5))]
+    counts = [rows.count(4 + k) for k in range(3)]
+    assert counts[1] == 0  # one of a million
+    assert 20 < counts[0] < 60  # a fifth of 200
+    again = prioritised()
+    again.restore(opponents.state())
+    assert named(again.matched(request_of(10, 4), 5)) == named(opponents.matched(request_of(10, 4), 5))
+
+
+def test_networks_of_files_stay_in_the_hall_of_fame() -> None:
+    opponents = opponents_of(["hall"])
+    opponents.begin(np.full((2, 3), -1, np.float32))
+    for value in range(100):
+        opponents.admit(np.full(3, value, np.float32), value)
+    hall, since = opponents.state()[HALL], opponents.state()[SINCE]
+    assert hall.shape == (64, 3)
+    assert hall[:, 0].tolist() == since.tolist() == [-1, -1, *range(38, 100)]
+    assert len(opponents.state()[LOST]) == 64
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"players": ["population"], "files": ["a.h5"]}, "files: is about the hall, which is not among the players"),
+        ({"players": ["random"], "draw": "prioritised"}, "draw: is about the hall, which is not among the players"),
+    ],
+)
+def test_options_of_the_hall_need_it(table: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Opponents(**table)
+
+
+def test_prioritised_opponents_need_the_hall_in_validation() -> None:
+    of_training = {"opponents": {"players": ["hall"], "draw": "prioritised"}}
+    with pytest.raises(ConfigurationError, match=r"needs hall among the players of \[environment.opponents\]"):
+        curriculum(tictactoe.Options(id="tictactoe", training=of_training))
+
+
+@pytest.mark.long
+def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN)
+    summary_of(tmp_path, "run.toml", "--algorithm", "ga", "--generations", 1, "--run-dir", "first", "--no-report")
+    against = RUN.replace("players = [", 'files = ["first"]\nplayers = [')
+    (tmp_path / "against.toml").write_text(against)
+    words = ("against.toml", "--algorithm", "ppo", "--no-report")
+    straight = summary_of(tmp_path, *words, "--generations", 4, "--run-dir", "straight")
+    hall = Run(tmp_path / "straight").store.load()[HALL]
+    assert np.array_equal(hall[0], Run(tmp_path / "first").champion.weights)
+    summary_of(tmp_path, *words, "--generations", 2, "--run-dir", "halves")
+    (tmp_path / "first").rename(tmp_path / "gone")
+    resumed = summary_of(tmp_path, "--resume", "halves", "--generations", 4)
+    assert resumed["state_hash"] == straight["state_hash"]
+    assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=3)[1]
+    other = ("--set", "policy.dense=[4]", "--run-dir", "third")
+    (tmp_path / "gone").rename(tmp_path / "first")
+    assert "environment.opponents.files: first: its layers are not" in called(tmp_path, *words, *other, code=2)[1]
+
+
+IN_VALIDATION = RUN.replace(
+    "[environment.training",
+    """opponents = { players = ["random", "hall"], count = 3 }
+[environment.training""",
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
+def test_the_champion_is_the_best_against_the_champions_so_far_and_the_baselines(
+    algorithm: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(IN_VALIDATION)
+    words = ("run.toml", "--algorithm", algorithm, "--set", "validation.every=2", "--no-report")
+    straight = summary_of(tmp_path, *words, "--generations", 9, "--run-dir", "straight")
+    summary_of(tmp_path, *words, "--generations", 3, "--run-dir", "halves", "--backend", "serial")
+    assert summary_of(tmp_path, "--resume", "halves", "--generations", 9)["state_hash"] == straight["state_hash"]
+    report = json.loads(called(tmp_path, "verify", "straight", "--all", "--json", program="evo")[0].splitlines()[-1])
+    assert report["ok"]
+    state = Run(tmp_path / "straight").store.load()
+    hall, since = state[HALL], state[SINCE]
+    assert len(hall) == len(since) > 1
+    assert np.array_equal(hall[-1], state["champion"][0])
+    assert state["champion_origin"][1] == since[-1]
+    assert (np.diff(since) > 0).all()
+    page = write_report(tmp_path / "straight").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])  # type: ignore[index]
+    (chart,) = [one for one in data["charts"] if one["title"] == "Rating over time"]
+    (series,) = chart["series"]
+    assert (series["x"][0], series["x"][-1]) == (since[0] + 1, since[-1] + 1)
+    ends = zip(series["low"], series["values"], series["high"], strict=True)
+    assert all(low < value < high for low, value, high in ends)
+    assert [one["label"] for one in chart["levels"]] == ["random"]
+
+
+def test_who_wins_against_the_champions_becomes_champion_though_baselines_rank_another_one_first() -> None:
+    """Returns are made by hand: against the baselines, then against the only champion so far."""
+    chosen = tictactoe.Options(id="tictactoe", opponents=Opponents(players=["random", "hall"]))
+    validated = Validated(Offering(), ValidationOptions(every=1, episodes=2, finalists=2), 1, None, curriculum(chosen))
+    metrics, _ = played(validated, 0, [[100, 200], [300, 400]])
+    assert metrics["validation"] == pytest.approx(0.35)
+    # Finalist 0 has 500 against the baselines and -900 against the champion, finalist 1 has 400
+    # and 500, and the champion 700 and 99.
+    metrics, request = played(validated, 1, [[200, 300], [200, 200], [-400, -500], [200, 300], [50, 49]])
+    assert [len(task.opponents or ()) for task in request.tasks] == [0, 0, 1, 1, 1]
+    assert metrics["validation"] == pytest.approx(0.2)
+    assert validated.origin()["generation"] == 1
+    # Now the champion has 400 + 300, and a finalist that equals it does not replace it.
+    played(validated, 2, [[400, 300], [0, 0], [0, 0], [0, 0], [100, 200]])
+    assert validated.origin()["generation"] == 1
+
+
+class Offering(Algorithm):
+    """Plays nothing, and offers two networks of its generation."""
+
+    def generation(self, number: int) -> Generation:
+        self.number = number
+        return {}
+        yield Request(None, [])
+
+    def finalists(self, count: int) -> Finalists:
+        return Finalists(np.array([[self.number, 0], [self.number, 1]], np.float32) + np.float32(self.number == 0))
+
+
+def played(validated: Validated, number: int, returns: list[list[int]]) -> tuple[dict[str, float], Request]:
+    """Play a generation whose validation tasks have these returns; return its metrics and the request."""
+    rounds = validated.generation(number)
+    request = next(rounds)
+    nothing = np.zeros((1, 2), np.int32)
+    results = [
+        Result(np.array([one], np.int64), nothing, np.zeros((1, 2, 3), np.int32), np.ones(1, np.bool_), 2, 2)
+        for one in returns
+    ]
+    with pytest.raises(StopIteration) as end:
+        rounds.send(results)
+    return end.value.value, request

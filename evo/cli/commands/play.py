@@ -1,4 +1,4 @@
-"""Play Snake yourself in the terminal, alone or next to a champion."""
+"""Play Snake yourself in the terminal, alone or next to a champion, or a game of several players against one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play next to its champion")
+    text = (
+        "a run's directory, or a champion.h5: its champion plays too; of a game of several players, GAME:BASELINE too"
+    )
+    add(parser, "run_dir", nargs="?", help=text)
+    parser.add_argument("--seat", metavar="N", help="your seat in a game of several players, from 0 (default: 0)")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
     parser.add_argument("--speed", metavar="X", default="6", help="steps per second, 1 to 100 (default: 6)")
     add(parser, "--plugin")
@@ -40,12 +44,28 @@ def main(arguments: Namespace) -> int:
     if arguments.run_dir is None:
         _play(Snake(), None, episode, speed)
         return 0
+    from evo.comparison.league import is_baseline, table_of
     from evo.store.run import Run
 
-    run = Run(arguments.run_dir, flags={"backend": "serial"})
+    word = str(arguments.run_dir)
+    run = None if is_baseline(word) else Run(word, flags={"backend": "serial"})
+    if run is None or run.environment.players > 1:
+        from evo.cli.terminal import seat
+
+        table = table_of([word if run is None else run])
+        players, visible = table.environment.players, table.environment.visible
+        mine = whole("--seat", arguments.seat, 0, players - 1) or 0
+        if not visible:
+            raise ConfigurationError(f"evo play: {table.experiment.environment.id} draws no pictures")
+        seat.play(table.environment, table.players[0], mine, episode, speed)
+        return 0
     options = run.config.environment
     if not isinstance(options, Snake):
-        raise ConfigurationError(f"evo play: {options.id} cannot be played in a terminal, only Snake can")
+        raise ConfigurationError(
+            f"evo play: {options.id} cannot be played in a terminal, only Snake and games of several players can"
+        )
+    if arguments.seat is not None:
+        raise ConfigurationError("--seat: Snake is a game of one player")
     _play(options, run, episode, speed)
     return 0
 

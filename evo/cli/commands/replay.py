@@ -94,7 +94,7 @@ def _champion(arguments: Namespace) -> Replay:
     run = Run(arguments.run_dir, flags={"backend": "serial"})
     environment = environment_of(run.config.environment)
     _check_visible(environment, run.config.environment.id, arguments)
-    steps = (arguments.json or arguments.step is not None) and environment.players == 1
+    steps = arguments.step is not None or (arguments.json and environment.players == 1)
     with playing(run.config) as (evaluator, published):
         weights, metrics = published.publish(run.champion.weights[None]), environment.episode_metrics
         if episode is None:
@@ -190,8 +190,6 @@ def _is_drawn(arguments: Namespace) -> bool:
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
-    if arguments.step is not None and environment.players > 1:
-        raise ConfigurationError(f"--step: {name} has several players; without it, the moves of all are shown")
     if _is_drawn(arguments) and not environment.visible:
         why = f"{name} draws no pictures"
         why = why if environment.problem is None else "a fitness function has no episodes"

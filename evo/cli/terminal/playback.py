@@ -140,6 +140,8 @@ class EpisodeView:
         self._memories = recording.steps.memories
         self._snapshots: NDArray[Any] = recording.steps.observations
         self._positions = positions
+        self._own = own_moves(recording, environment)
+        self._rows = np.cumsum(self._own) - 1  # of the recorded steps, by move
         system: Literal["truecolor"] | None = "truecolor" if colour else None
         self._console = Console(force_terminal=colour, color_system=system, width=400)
 
@@ -152,7 +154,7 @@ class EpisodeView:
         if step == len(self):
             return [self._ansi(line) for line in [*left, Text(f" the end, after {step} steps")]]
         left += [Text(f" step {step} of {len(self)}"), *map(Text, self._scores(step))]
-        right = self._dependence(step)
+        right = self._dependence(self._rows[step]) if self._own[step] else []
         across = max(line.cell_len for line in left)
         lines = []
         for row in range(min(max(len(left), len(right)), self._size.lines - 3)):  # less a caption, a help, the cursor
@@ -167,23 +169,26 @@ class EpisodeView:
     def _scores(self, step: int) -> list[str]:
         """Return a line for each action, and one for the other outputs."""
         count, played = self._environment.actions, self._recording.actions[step]
-        outputs = self._outputs[step]
         titles = self._environment.action_names or tuple(f"action {action}" for action in range(count))
+        if not self._own[step]:
+            return [f" another player plays {titles[played]}"]
+        row = self._rows[step]
+        outputs = self._outputs[row]
         width, least, most = max(map(len, titles)), outputs[:count].min(), outputs[:count].max()
         lines = []
         for action, title in enumerate(titles):
             long = round(BAR * float((outputs[action] - least) / (most - least))) if most > least else 0
             notes = ["played"] if not self._environment.continuous and action == played else []
-            notes += ["masked"] if self._masks is not None and not self._masks[step, action] else []
+            notes += ["masked"] if self._masks is not None and not self._masks[row, action] else []
             lines.append(f" {title:<{width}} {outputs[action]:8.3f} {'▇' * long:<{BAR}} {', '.join(notes)}".rstrip())
         others = ", ".join(f"{value:.3f}" for value in outputs[count:])
         return lines + ([f" other outputs {others}"] if others else [])
 
-    def _dependence(self, step: int) -> list[Text]:
-        """Return a map of the observation, dark where nothing depends on it."""
+    def _dependence(self, row: int) -> list[Text]:
+        """Return a map of the observation of a recorded step, dark where nothing depends on it."""
         game = self._environment.game
-        seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
-        state = None if self._memories is None else self._memories[step]
+        seen = self._snapshots[row] if game is None else game.observe(self._snapshots[row : row + 1])[0]
+        state = None if self._memories is None else self._memories[row]
 
         def scores_of(observations: NDArray[np.float32]) -> NDArray[np.float32]:
             states = None if state is None else np.tile(state, (len(observations), 1))
@@ -214,6 +219,18 @@ class EpisodeView:
         with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
         return captured.get().rstrip(" ")
+
+
+def own_moves(recording: Recording, environment: Any) -> list[bool]:
+    """Return for each move whether the network has played it; in a game of several players, others play as well."""
+    if environment.players == 1:
+        return [True] * len(recording.actions)
+    game, own = environment.plain(), list[bool]()
+    game.begin(0, recording.seed)
+    for action in recording.actions.tolist():
+        own.append(bool(game.state.seats_turn[0] == game.state.seats_mine[0]))
+        game.step(0, action)
+    return own
 
 
 def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:

@@ -113,8 +113,33 @@ def test_another_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "catch.toml").write_text(catch)
     called(tmp_path, "catch.toml", "--run-dir", "run", "--generations", 1)
     with terminal(tmp_path / "run") as (screen, process):
-        screen.until("evo play: catch cannot be played in a terminal, only Snake can")
+        screen.until("evo play: catch cannot be played in a terminal, only Snake and games of several")
         assert process.wait(30) == 2
+
+
+@pytest.mark.long
+def test_a_person_has_a_seat_in_a_game_of_several_players(tmp_path: Path) -> None:
+    with terminal("tictactoe:perfect", "--seat", 1, "--episode", 3, lines=40) as (screen, process):
+        assert "test episode 3, you have seat 1" in screen.until("1 a1, 2 a2, .*9 c3")
+        screen.press(b"123456789123456789123456789")
+        screen.until(r"(you lose|a draw) \(r again")
+        screen.press(b"n")
+        screen.until("test episode 4, you have seat 1")
+        screen.press(b"q")
+        assert process.wait(30) == 0
+    with terminal("duel:greedy", "--speed", 50, lines=40) as (screen, process):
+        screen.until("up, right, down, left")
+        screen.press(UP)  # and it goes on upwards, into the wall
+        screen.until(r"you lose \(r again")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    for words, told in (
+        (("tictactoe:perfect", "--seat", 2), "--seat: must be a whole number from 0 to 1"),
+        (("tictactoe:best",), "tictactoe:best: tictactoe has no baseline best (there are random, perfect)"),
+    ):
+        with terminal(*words, lines=40, columns=100) as (screen, process):
+            screen.until(re.escape(told))
+            assert process.wait(30) == 2
 
 
 def test_turning_back_is_ignored_and_two_turns_wait() -> None:

@@ -1,0 +1,304 @@
+"""A league: players of one game meet in all pairs and from all seats, and are rated by the points that they win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.comparison.formats import Column, Grid
+from evo.comparison.ratings import cycles, ratings
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
+from evo.environment import RANDOM
+from evo.errors import ConfigurationError, DataError, counted, did_you_mean
+from evo.files.layout import distinguished
+from evo.numbers import UNKNOWN, number, percentage
+from evo.plugins import registry
+from evo.randomness.streams import seeds_of_test_episodes
+from evo.rollouts.action_rules import RULES
+from evo.rollouts.seatings import RANDOM_MOVES, Seated, SeatPlayer, play_seats
+from evo.statistics import Interval, mean_interval
+from evo.store.run import Run
+from evo.training.testing import BLOCK
+
+EPISODES = 200  # of a pair, from each seat, unless asked for another number
+FEW = 0.5  # share of the games of a pair that differ, below which a reader should know it
+Player = str | Path | Run
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A player and its rating on the scale of Elo; the mean of a league is 0."""
+
+    name: str
+    rating: float
+    ci95: Interval
+    points: float  # share of all that it could win, draws as half
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What two players did against each other; all is said of the first."""
+
+    first: str
+    second: str
+    games: int
+    wins: int
+    draws: int
+    losses: int
+    mean: float  # return of an episode
+    points: float  # share of the points, draws as half
+    ci95: Interval  # of the share of the points
+    different: int  # games, of which no two have the same moves
+
+
+@dataclass(frozen=True)
+class League:
+    """The result of `league`: ratings, the best player first, and all pairs."""
+
+    game: str
+    episodes: int  # of a pair, from each seat
+    block: int
+    opening: int
+    mode: str
+    players: tuple[Rated, ...]
+    meetings: tuple[Meeting, ...]
+    cycles: tuple[tuple[str, str, str], ...]  # each beats the next one, and the last one the first
+    notes: tuple[str, ...]
+
+    def payoffs(self) -> Iterator[list[str]]:
+        """Yield a row of the payoff matrix for each player: its points in % against every player, in their order."""
+        points = {(one.first, one.second): one.points for one in self.meetings}
+        points |= {(second, first): 1 - share for (first, second), share in points.items()}
+        for one in self.players:
+            shares = (points.get((one.name, other.name)) for other in self.players)
+            yield [UNKNOWN if share is None else percentage(share) for share in shares]
+
+    def grids(self) -> list[Grid]:
+        """Return the ratings and the pairs as tables."""
+        return [Grid(RATINGS, self.players), Grid(MEETINGS, self.meetings, "Pairs")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The players of a league, and the game that they play."""
+
+    experiment: Experiment
+    players: Sequence[SeatPlayer]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the players."""
+        return [one.name for one in self.players]
+
+    @cached_property
+    def environment(self) -> Any:
+        """Return the game."""
+        return environment_of(self.experiment.environment)
+
+    def seatings(self, first: int, second: int) -> NDArray[np.int64]:
+        """Return who has which seat: one player has one seat, and the other one all others.  # [S, players]"""
+        seats = self.environment.players
+        alone = [[one if seat == mine else other for seat in range(seats)]
+                 for one, other in ((first, second), (second, first)) for mine in range(seats)]  # fmt: skip
+        return np.array(alone[:2] if seats == 2 else alone, np.int64)
+
+    def play(
+        self, first: int, second: int, seeds: NDArray[np.uint64], opening: int = 0, mode: str = "greedy"
+    ) -> tuple[NDArray[np.int64], Seated]:
+        """Play the episodes of seeds [E] in all seatings; return who sat where, and what became of them, seed by seed.
+
+        # [E S, players]
+        """
+        seating = np.tile(self.seatings(first, second), (len(seeds), 1))
+        each = np.repeat(seeds, len(seating) // len(seeds))
+        rule = RULES["softmax" if mode == "sample" else "greedy"]
+        return seating, play_seats(self.environment.game, self.players, seating, each, opening, rule)
+
+
+def table_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Table:
+    """Return the table of run directories, files of champions, `Run`s, and GAME:BASELINE; `sets` are those of --set.
+
+    ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
+    player. DataError: a run or a champion is missing or damaged.
+    """
+    runs = {place: _run(one) for place, one in enumerate(players) if not is_baseline(one)}
+    named = dict(zip(runs, distinguished([run.directory for run in runs.values()]), strict=True))
+    names = [named.get(place, str(one)) for place, one in enumerate(players)]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ConfigurationError(f"{name}: is named twice; leave one out")
+        game, known = name.partition(":")[0], registry.names("environments")
+        if place not in runs and game not in known:
+            meant = did_you_mean(game, known)
+            raise ConfigurationError(f"{name}: there is no file of this name, and no game {game}{meant}")
+    games = {place: run.with_environment(sets) if sets else run.config for place, run in runs.items()}
+    first = min(runs, default=0)
+    if not runs:
+        games[first] = Experiment.build(environment={"id": names[0].partition(":")[0]}).with_environment(sets)
+    experiment = games[first]
+    if environment_of(experiment.environment).players == 1:
+        raise ConfigurationError(
+            f"{names[first]}: {experiment.environment.id} is a game of one player, and a game of several is needed; "
+            "evo compare compares runs of one"
+        )
+    ours = _rules(experiment)
+    for place, name in enumerate(names):
+        theirs = _rules(games[place]) if place in games else {"id": name.partition(":")[0]}
+        if differs := [
+            f"{key} {value}, not {ours.get(key)}" for key, value in theirs.items() if value != ours.get(key)
+        ]:
+            raise ConfigurationError(f"{name}: plays another game than {names[first]}: {'; '.join(differs)}")
+    return Table(
+        experiment,
+        [_of_run(name, runs[place]) if place in runs else baseline_of(experiment, name)
+         for place, name in enumerate(names)],
+    )  # fmt: skip
+
+
+def baseline_of(experiment: Experiment, name: str) -> SeatPlayer:
+    """Return a baseline of the game, named as GAME:BASELINE; ConfigurationError where there is none of this name."""
+    environment: Any = environment_of(experiment.environment)
+    known = [RANDOM, *environment.definition.baselines_of(experiment.environment)]
+    wanted = name.rpartition(":")[2]
+    if wanted not in known:
+        meant = did_you_mean(wanted, known) or f" (there are {', '.join(known)})"
+        raise ConfigurationError(f"{name}: {experiment.environment.id} has no baseline {wanted}{meant}")
+    return SeatPlayer(name, RANDOM_MOVES - known.index(wanted))
+
+
+def _percent(ends: Interval) -> str:
+    return f"{percentage(ends[0])} to {percentage(ends[1])} %"
+
+
+RATINGS = (
+    Column("player", lambda one: one.name),
+    Column("rating", lambda one: f"{one.rating:+.0f}", "on the scale of Elo; the mean of all players is 0"),
+    Column("95 %", lambda one: f"{one.ci95[0]:+.0f} to {one.ci95[1]:+.0f}", "interval of the rating"),
+    Column("points", lambda one: f"{percentage(one.points)} %", "share of all points, with a draw as half"),
+)
+MEETINGS = (
+    Column("first", lambda one: one.first),
+    Column("second", lambda one: one.second),
+    Column("won", lambda one: f"{one.wins:,}", "games that the first wins"),
+    Column("drawn", lambda one: f"{one.draws:,}"),
+    Column("lost", lambda one: f"{one.losses:,}"),
+    Column("mean", lambda one: number(one.mean), "mean return of the first"),
+    Column("points", lambda one: f"{percentage(one.points)} %", "share of the points of the first"),
+    Column("95 %", lambda one: _percent(one.ci95), "interval of the points"),
+)
+
+
+def league(
+    players: Sequence[Player],
+    *,
+    episodes: int = EPISODES,
+    block: int = 0,
+    opening: int = 0,
+    mode: str = "greedy",
+    sets: Sequence[str] = (),
+    progress: Callable[[str], object] | None = None,
+) -> League:
+    """Have all pairs of players play test episodes of a block from every seat, and rate the players.
+
+    `players` are run directories, files of champions, `Run`s, or baselines as GAME:BASELINE. The first `opening` moves
+    of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
+    gets a line before each pair. ConfigurationError, DataError: as `table_of`.
+    """
+    table = table_of(players, sets)
+    return played(table, episodes=episodes, block=block, opening=opening, mode=mode, progress=progress)
+
+
+def played(
+    table: Table,
+    *,
+    episodes: int = EPISODES,
+    block: int = 0,
+    opening: int = 0,
+    mode: str = "greedy",
+    progress: Callable[[str], object] | None = None,
+) -> League:
+    """Return the league of the players at a table; the options are as in `league`."""
+    count, names = len(table.players), table.names
+    if count < 2:
+        raise ConfigurationError("a league needs two players or more: runs, champion files, or GAME:BASELINE")
+    seeds = seeds_of_test_episodes(episodes, block * BLOCK)
+    shares, meetings = np.full((count, count, episodes), 0.5), list[Meeting]()
+    beats = np.zeros((count, count), np.bool_)
+    for place, (first, second) in enumerate(pairs := list(combinations(range(count), 2)), 1):
+        if progress is not None:
+            progress(f"pair {place} of {len(pairs)}: {names[first]} and {names[second]}")
+        seating, seated = table.play(first, second, seeds, opening, mode)
+        points, mean = _points(seating, seated, first)
+        shares[first, second] = points.reshape(episodes, -1).mean(axis=1)
+        shares[second, first] = 1 - shares[first, second]
+        share, (low, high) = mean_interval(shares[first, second].tolist(), (0.0, 1.0))
+        beats[first, second], beats[second, first] = low > 0.5, high < 0.5
+        wins, losses = int((points == 1).sum()), int((points == 0).sum())
+        meetings.append(
+            Meeting(
+                names[first], names[second], len(points), wins, len(points) - wins - losses, losses, mean, share,
+                (low, high), _different(seating, seated),
+            )
+        )  # fmt: skip
+    order = sorted(
+        (Rated(name, rating, interval, float(points)) for name, (rating, interval), points in zip(
+            names, ratings(shares), (shares.mean(axis=2).sum(axis=1) - 0.5) / (count - 1), strict=True)),
+        key=lambda one: -one.rating,
+    )  # fmt: skip
+    around = tuple((names[a], names[b], names[c]) for a, b, c in cycles(beats))
+    title = table.experiment.environment.title()
+    notes = tuple(_notes(meetings, opening))
+    return League(title, episodes, block, opening, mode, tuple(order), tuple(meetings), around, notes)
+
+
+def _points(seating: NDArray[np.int64], seated: Seated, first: int) -> tuple[NDArray[np.float64], float]:
+    """Return the points of player `first` in every episode, 1, 0.5 or 0, and its mean return; see `Table.seatings`."""
+    mine = seating == first  # [B, players]
+    ours = np.where(mine, seated.returns, -np.inf).max(axis=1)
+    theirs = np.where(mine, -np.inf, seated.returns).max(axis=1)
+    mean = float((seated.returns * mine).sum() / mine.sum())
+    return (np.sign(ours - theirs) + 1) / 2, mean
+
+
+def _different(seating: NDArray[np.int64], seated: Seated) -> int:
+    return len(np.unique(np.concatenate([seating.T.astype(np.int8), seated.actions]), axis=1).T)
+
+
+def _notes(meetings: Sequence[Meeting], opening: int) -> list[str]:
+    few = [one for one in meetings if one.different < FEW * one.games]
+    advice = "" if opening else "; more of them differ with --opening N, which draws the first N moves at random"
+    return [
+        f"{one.first} and {one.second}: only {counted(one.different, 'game')} of {one.games} differ, so that their "
+        f"interval says nothing of others{advice}"
+        for one in few
+    ]
+
+
+def is_baseline(player: Player) -> bool:
+    """Return whether a player is GAME:BASELINE."""
+    return isinstance(player, str) and ":" in player and not Path(player).exists()
+
+
+def _run(player: Player) -> Run:
+    return player if isinstance(player, Run) else Run(player, flags={"backend": "serial"})
+
+
+def _rules(experiment: Experiment) -> dict[str, Any]:
+    """Return the options of a game, without those of training and of opponents."""
+    return {name: value for name, value in experiment.environment.scored.items() if name != "opponents"}
+
+
+def _of_run(name: str, run: Run) -> SeatPlayer:
+    """Return the champion of a run; DataError where its weights are not finite."""
+    weights = run.champion.weights
+    if not np.isfinite(weights).all():
+        raise DataError(f"{name}: some weights of the champion are not finite, so it cannot play")
+    return SeatPlayer(name, 0, run.config.network(), weights)
