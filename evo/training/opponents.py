@@ -44,7 +44,7 @@ class NetworkOpponents:
         """Keep the champion of a generation.  # [P]"""
         if self.keeps:
             files = int((self._since == FILE).sum())
-            stays = [*range(files), *range(max(files, len(self._since) + 1 - MOST), len(self._since))]
+            stays = [*range(files), *range(max(files, len(self._since) + 1 + files - MOST), len(self._since))]
             self._hall = np.concatenate([self._hall[stays].reshape(-1, len(champion)), champion[np.newaxis]])
             self._since = np.append(self._since[stays], generation)
             self._lost = np.append(self._lost[stays], UNKNOWN)
