@@ -87,7 +87,7 @@ class League:
 
 
 @dataclass(frozen=True)
-class Table:
+class RoundRobin:
     """The players of a league, and the game that they play."""
 
     experiment: Experiment
@@ -123,8 +123,8 @@ class Table:
         return seating, play_seats(self.environment.game, self.players, seating, each, opening, rule)
 
 
-def table_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Table:
-    """Return the table of run directories, files of champions, `Run`s, and GAME:BASELINE; `sets` are those of --set.
+def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> RoundRobin:
+    """Return the round robin of run directories, champions' files, `Run`s, and GAME:BASELINE; `sets` are those of --set.
 
     ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
     player. DataError: a run or a champion is missing or damaged.
@@ -139,11 +139,11 @@ def table_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Table:
         if place not in runs and game not in known:
             meant = did_you_mean(game, known)
             raise ConfigurationError(f"{name}: there is no file of this name, and no game {game}{meant}")
-    games = {place: run.with_environment(sets) if sets else run.config for place, run in runs.items()}
+    experiments = {place: run.with_environment(sets) if sets else run.config for place, run in runs.items()}
     first = min(runs, default=0)
     if not runs:
-        games[first] = Experiment.build(environment={"id": names[0].partition(":")[0]}).with_environment(sets)
-    experiment = games[first]
+        experiments[first] = Experiment.build(environment={"id": names[0].partition(":")[0]}).with_environment(sets)
+    experiment = experiments[first]
     if environment_of(experiment.environment).players == 1:
         raise ConfigurationError(
             f"{names[first]}: {experiment.environment.id} is a game of one player, and a game of several is needed; "
@@ -151,12 +151,12 @@ def table_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Table:
         )
     ours = _rules(experiment)
     for place, name in enumerate(names):
-        theirs = _rules(games[place]) if place in games else {"id": name.partition(":")[0]}
+        theirs = _rules(experiments[place]) if place in experiments else {"id": name.partition(":")[0]}
         if differs := [
             f"{key} {value}, not {ours.get(key)}" for key, value in theirs.items() if value != ours.get(key)
         ]:
             raise ConfigurationError(f"{name}: plays another game than {names[first]}: {'; '.join(differs)}")
-    return Table(
+    return RoundRobin(
         experiment,
         [_of_run(name, runs[place]) if place in runs else baseline_of(experiment, name)
          for place, name in enumerate(names)],
@@ -210,14 +210,14 @@ def league(
 
     `players` are run directories, files of champions, `Run`s, or baselines as GAME:BASELINE. The first `opening` moves
     of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
-    gets a line before each pair. ConfigurationError, DataError: as `table_of`.
+    gets a line before each pair. ConfigurationError, DataError: as `round_robin_of`.
     """
-    table = table_of(players, sets)
-    return played(table, episodes=episodes, block=block, opening=opening, mode=mode, progress=progress)
+    games = round_robin_of(players, sets)
+    return played(games, episodes=episodes, block=block, opening=opening, mode=mode, progress=progress)
 
 
 def played(
-    table: Table,
+    games: RoundRobin,
     *,
     episodes: int = EPISODES,
     block: int = 0,
@@ -225,8 +225,8 @@ def played(
     mode: str = "greedy",
     progress: Callable[[str], object] | None = None,
 ) -> League:
-    """Return the league of the players at a table; the options are as in `league`."""
-    count, names = len(table.players), table.names
+    """Return the league of a round robin; the options are as in `league`."""
+    count, names = len(games.players), games.names
     if count < 2:
         raise ConfigurationError("a league needs two players or more: runs, champion files, or GAME:BASELINE")
     seeds = seeds_of_test_episodes(episodes, block * BLOCK)
@@ -235,7 +235,7 @@ def played(
     for place, (first, second) in enumerate(pairs := list(combinations(range(count), 2)), 1):
         if progress is not None:
             progress(f"pair {place} of {len(pairs)}: {names[first]} and {names[second]}")
-        seating, seated = table.play(first, second, seeds, opening, mode)
+        seating, seated = games.play(first, second, seeds, opening, mode)
         points, mean = _points(seating, seated, first)
         shares[first, second] = points.reshape(episodes, -1).mean(axis=1)
         shares[second, first] = 1 - shares[first, second]
@@ -254,13 +254,13 @@ def played(
         key=lambda one: -one.rating,
     )  # fmt: skip
     around = tuple((names[a], names[b], names[c]) for a, b, c in cycles(beats))
-    title = table.experiment.environment.title()
+    title = games.experiment.environment.title()
     notes = tuple(_notes(meetings, opening))
     return League(title, episodes, block, opening, mode, tuple(order), tuple(meetings), around, notes)
 
 
 def _points(seating: NDArray[np.int64], seated: Seated, first: int) -> tuple[NDArray[np.float64], float]:
-    """Return the points of player `first` in every episode, 1, 0.5 or 0, and its mean return; see `Table.seatings`."""
+    """Return the points of player `first` in every episode, 1, 0.5 or 0, and its mean return."""
     mine = seating == first  # [B, players]
     ours = np.where(mine, seated.returns, -np.inf).max(axis=1)
     theirs = np.where(mine, -np.inf, seated.returns).max(axis=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.comparison.formats import Grid, sentence
-from evo.comparison.league import League, Rated, Table
+from evo.comparison.league import League, Rated, RoundRobin
 from evo.errors import counted
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.report import html
@@ -20,18 +20,18 @@ SHOWN = 6  # games
 BAR, LEFT, WIDTH = 22, 220, 640  # pixels: height of a player's line, its name, all of it
 
 
-def write_league_page(table: Table, league: League, path: Path) -> Path:
+def write_league_page(games: RoundRobin, league: League, path: Path) -> Path:
     """Write the page, whole or not at all; ResourceError where that fails."""
-    return html.write_page(league_page(table, league), path)
+    return html.write_page(league_page(games, league), path)
 
 
-def league_page(table: Table, league: League) -> bytes:
+def league_page(games: RoundRobin, league: League) -> bytes:
     """Return the whole file."""
     first, *_ = league.players
     how = f"{counted(league.episodes, 'test episode')} of block {league.block} from each seat"
     opening = f", the first {counted(league.opening, 'move')} at random" if league.opening else ""
     ratings, pairs = league.grids()
-    replays = list(_games(table, league))
+    replays = list(_games(games, league))
     body = html.joined([
         element(
             "header",
@@ -93,16 +93,16 @@ def _chart(players: tuple[Rated, ...]) -> Markup:
     return element("svg", *parts, viewBox=box, role="img", aria_label="Ratings with intervals at 95 %")
 
 
-def _games(table: Table, league: League) -> Iterator[dict[str, Any]]:
+def _games(games: RoundRobin, league: League) -> Iterator[dict[str, Any]]:
     """Yield games of players that follow each other in rating, for `replays.js`; none where nothing is drawn."""
-    environment, names = table.environment, [one.name for one in league.players]
+    environment, names = games.environment, [one.name for one in league.players]
     seeds = seeds_of_test_episodes(1, league.block * BLOCK)
     for first, second in pairwise(names[: SHOWN + 1]):
-        pair = table.names.index(first), table.names.index(second)
-        seating, seated = table.play(*pair, seeds, league.opening, league.mode)
+        pair = games.names.index(first), games.names.index(second)
+        seating, seated = games.play(*pair, seeds, league.opening, league.mode)
         moves = seated.moves(0)
         if environment.visible and len(moves) <= MOST_STEPS:
             shown, score = environment.replayed(int(seeds[0]), moves.tolist())
-            seats = ", ".join(f"{table.names[player]} in seat {seat}" for seat, player in enumerate(seating[0]))
+            seats = ", ".join(f"{games.names[player]} in seat {seat}" for seat, player in enumerate(seating[0]))
             returns = " to ".join(f"{value:g}" for value in seated.returns[0])
             yield {"label": f"{seats}: {returns}", "score": score, "steps": len(moves), **packed(shown)}

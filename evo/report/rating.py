@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.comparison.league import Table, baseline_of, played
+from evo.comparison.league import RoundRobin, baseline_of, played
 from evo.report.charts import rounded
 from evo.report.html import Chart
 from evo.rollouts.seatings import SeatPlayer
@@ -35,7 +35,9 @@ def rating_over_time(run: Run) -> Chart | None:
     champions = [SeatPlayer(str(g), 0, network, hall[row]) for g, row in zip(generations, rows, strict=True)]
     options: Any = run.config.environment
     baselines = [baseline_of(run.config, name) for name in options.opponents.baselines]
-    found = {one.name: one for one in played(Table(run.config, [*champions, *baselines]), episodes=EPISODES).players}
+    found = {
+        one.name: one for one in played(RoundRobin(run.config, [*champions, *baselines]), episodes=EPISODES).players
+    }
     rated = [found[one.name] for one in champions]
     series = {
         "label": "champion", "colour": 0, "dash": 0, "x": generations, "values": [rounded(one.rating) for one in rated],

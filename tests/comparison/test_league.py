@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import evo
-from evo.comparison.league import table_of
+from evo.comparison.league import round_robin_of
 from evo.comparison.ratings import cycles, ratings
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
@@ -202,7 +202,7 @@ def test_wrong_players_end_in_one_line(trained: Path, words: str, code: int, sai
 
 
 def test_of_more_than_two_seats_a_player_has_one_or_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = table_of(["tictactoe:random", "tictactoe:perfect"])
-    assert table.seatings(0, 1).tolist() == [[0, 1], [1, 0]]
-    monkeypatch.setitem(table.environment.__dict__, "players", 3)
-    assert table.seatings(0, 1).tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    games = round_robin_of(["tictactoe:random", "tictactoe:perfect"])
+    assert games.seatings(0, 1).tolist() == [[0, 1], [1, 0]]
+    monkeypatch.setitem(games.environment.__dict__, "players", 3)
+    assert games.seatings(0, 1).tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]

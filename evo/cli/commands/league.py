@@ -47,16 +47,16 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from dataclasses import asdict
 
     from evo.cli.terminal.display import show_in_place
-    from evo.comparison.league import EPISODES, played, table_of
+    from evo.comparison.league import EPISODES, played, round_robin_of
     from evo.files.durable import destination
     from evo.report.league import write_league_page
     from evo.training import testing
 
     page = None if arguments.page is None else destination("--page", arguments.page, (".html", ".htm"))
     refuse_others(Path(word) for word in arguments.what if ":" not in word)
-    table = table_of(arguments.what, arguments.set)
+    games = round_robin_of(arguments.what, arguments.set)
     found = played(
-        table,
+        games,
         episodes=whole("--episodes", arguments.episodes, 2, testing.BLOCK) or EPISODES,
         block=whole("--block", arguments.block, 0, testing.LAST_BLOCK) or 0,
         opening=whole("--opening", arguments.opening, 0, MOST_OPENING) or 0,
@@ -65,7 +65,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     )
     print(printable_lines(text(found)))
     if page is not None:
-        notice(f"page: {write_league_page(table, found, page)}")
+        notice(f"page: {write_league_page(games, found, page)}")
     return 0, asdict(found)
 
 

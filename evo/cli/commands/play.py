@@ -44,7 +44,7 @@ def main(arguments: Namespace) -> int:
     if arguments.run_dir is None:
         _play(Snake(), None, episode, speed)
         return 0
-    from evo.comparison.league import is_baseline, table_of
+    from evo.comparison.league import is_baseline, round_robin_of
     from evo.store.run import Run
 
     word = str(arguments.run_dir)
@@ -52,12 +52,12 @@ def main(arguments: Namespace) -> int:
     if run is None or run.environment.players > 1:
         from evo.cli.terminal import seat
 
-        table = table_of([word if run is None else run])
-        players, visible = table.environment.players, table.environment.visible
+        games = round_robin_of([word if run is None else run])
+        players, visible = games.environment.players, games.environment.visible
         mine = whole("--seat", arguments.seat, 0, players - 1) or 0
         if not visible:
-            raise ConfigurationError(f"evo play: {table.experiment.environment.id} draws no pictures")
-        seat.play(table.environment, table.players[0], mine, episode, speed)
+            raise ConfigurationError(f"evo play: {games.experiment.environment.id} draws no pictures")
+        seat.play(games.environment, games.players[0], mine, episode, speed)
         return 0
     options = run.config.environment
     if not isinstance(options, Snake):
