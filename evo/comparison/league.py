@@ -124,7 +124,7 @@ class RoundRobin:
 
 
 def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> RoundRobin:
-    """Return the round robin of run directories, champions' files, `Run`s, and GAME:BASELINE; `sets` are those of --set.
+    """Return the round robin of run directories, champions' files, `Run`s, and GAME:BASELINE; `sets` as --set.
 
     ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
     player. DataError: a run or a champion is missing or damaged.
