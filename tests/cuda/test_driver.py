@@ -11,10 +11,12 @@ import pytest
 
 from evo.cuda import driver
 from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
 
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
 CASE = Case("snake", {"size": 5, "starvation": 20, "mask": "fatal"}, {"conv": [[3, 3, 2]], "dense": [4]}, "softmax")
+UPDATES = learning.Updates((5, 6, 2), {"conv": [[5, 3, 2], [7, 3, 1]], "dense": [9], "norm": "layer"}, masked=True)
 GUARD = 64  # bytes behind every allocation, which nothing may write to
 
 
@@ -94,6 +96,13 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 def test_arrays_go_to_the_device_and_come_back(library: Library) -> None:
     compare(CASE, device := driver.CudaDriver(), candidates=8, envs=40)
     assert (device.name, library.launches) == ("a CPU", 4)
+    assert all((room[-GUARD:] == 171).all() for room in library.memory.values())
+
+
+@needs_cuda
+@pytest.mark.long
+def test_a_learner_keeps_weights_on_the_device_which_come_back_when_they_are_asked_for(library: Library) -> None:
+    learning.compare(UPDATES, driver.CudaDriver())
     assert all((room[-GUARD:] == 171).all() for room in library.memory.values())
 
 
