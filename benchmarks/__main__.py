@@ -30,8 +30,8 @@ RESULTS, RATIOS, COMPARISON = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / 
 # In this order: what plays with TensorFlow in this process comes late, and what starts it first has one thread. The
 # longest section, in processes of its own, is last.
 SECTIONS = (
-    "game", "games", "gymnax_games", "populations", "generations", "startup", "scaling", "safety", "simulation",
-    "rollout", "learner", "ppo", "recurrent", "sac", "gymnasium", "bbob", "race",
+    "game", "games", "gymnax_games", "seats", "populations", "generations", "startup", "scaling", "safety",
+    "simulation", "rollout", "learner", "ppo", "recurrent", "sac", "gymnasium", "bbob", "race",
 )  # fmt: skip
 SMOKE = ("game", "games", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 # Each is made from the .txt of its name.
-ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch", "minatar", "gymnax", "gymnasium", "cma")
+ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch", "minatar", "gymnax", "gymnasium", "cma", "pettingzoo")
 INSTALLED = "installed.txt"  # in an environment: its requirements, once all of them are installed
 TIMEOUT = 600.0  # seconds that an answer may take, compiling included
 DEFAULT = ROOT / ".peers"

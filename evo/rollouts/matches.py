@@ -46,7 +46,7 @@ from evo.rollouts.segments import SegmentBuffers
 
 kernel_cache.use(__name__)
 
-LANES = 32  # matches that are played side by side, so that about 16 of them wait for one network
+LANES = 64  # matches that are played side by side, so that 16 of them wait for each of four networks
 IDLE, GROW = -1, -2  # nobody is waited for; there is no room for actions
 SETTLED = 8  # moves of baselines that follow each other in one environment, at most, before networks move
 ACTION, OPPONENT = np.int64(Purpose.ACTION), np.int64(Purpose.OPPONENT)
@@ -70,6 +70,18 @@ class Matches(NamedTuple):
         opponent, waits, row, steps = np.full((4, count), IDLE, np.int64)
         lanes, places = np.zeros((2, count + 16), np.int64)
         return cls(opponent, waits, row, steps, clock_of(count), lanes, places)
+
+
+@njit(inline="always")
+def _waiting(state, players, network, matches):  # type: ignore[no-untyped-def]
+    """Write which environments wait for a network, and return how many."""
+    there = 0
+    for b in range(matches.waits.shape[0]):
+        if matches.waits[b] == network:
+            matches.lanes[there] = b
+            matches.places[there] = b * players + state.state.seats_turn[b]
+            there += 1
+    return there
 
 
 @njit(inline="always")
@@ -220,13 +232,13 @@ def play_matches(  # type: ignore[no-untyped-def]
             busy = busy or (envs.episode[b] >= 0 and matches.steps[b] <= horizon)
         if not busy:
             return IDLE
+        most = 0
         for network in range(networks):
-            there = 0
-            for b in range(count):
-                if matches.waits[b] == network:
-                    index[there] = b
-                    places[there] = b * players + state.state.seats_turn[b]
-                    there += 1
+            most = max(most, _waiting(state, players, network, matches))
+        for network in range(networks):
+            there = _waiting(state, players, network, matches)
+            if there < min(most, 16):  # until more environments wait for it, which then are computed together
+                continue
             start = 0
             while start < there:
                 width = lanes_for(there - start)

@@ -67,12 +67,12 @@ def step(state, options, b, action, rewards, random):
 
 def observe(state, options, b, player, out):
     """Show the player's own stones, and those of the other one; the lowest row is the last one."""
-    for channel in range(2):
-        stones = state.stones[b, player ^ channel]
+    mine, theirs = state.stones[b, player], state.stones[b, 1 - player]
+    for row in range(ROWS):
         for column in range(COLUMNS):
-            for row in range(ROWS):
-                if stones >> HIGH * column + row & 1:
-                    out[ROWS - 1 - row, column, channel] = 1.0
+            bit = HIGH * column + ROWS - 1 - row
+            out[row, column, 0] = mine >> bit & 1
+            out[row, column, 1] = theirs >> bit & 1
 
 
 def mask(state, options, b, player, out):
@@ -179,6 +179,7 @@ make = Game(
     step=step,
     turn=turn,
     observe=observe,
+    zeroed=False,
     mask=mask,
     render=render,
     baselines=lambda options: BASELINES,

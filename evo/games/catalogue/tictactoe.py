@@ -57,10 +57,10 @@ def step(state, options, b, action, rewards, random):
 
 def observe(state, options, b, player, out):
     """Show the player's own stones, and those of the other one."""
+    mine, theirs = state.stones[b, player], state.stones[b, 1 - player]
     for cell in range(9):
-        for channel in range(2):
-            if state.stones[b, player ^ channel] >> cell & 1:
-                out[cell // 3, cell % 3, channel] = 1.0
+        out[cell // 3, cell % 3, 0] = mine >> cell & 1
+        out[cell // 3, cell % 3, 1] = theirs >> cell & 1
 
 
 def mask(state, options, b, player, out):
@@ -124,6 +124,7 @@ make = Game(
     step=step,
     turn=turn,
     observe=observe,
+    zeroed=False,
     mask=mask,
     render=render,
     baselines=lambda options: {"perfect": perfect},
