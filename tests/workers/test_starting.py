@@ -15,7 +15,8 @@ from evo.store.metrics import MetricsFile
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
-from tests.helpers.calling import command
+from tests.helpers.calling import called, command, summary_of
+from tests.releases.stored import EXPERIMENT as TINY
 from tests.workers.players import Job
 
 PLAYERS = "tests.workers.players:"
@@ -181,3 +182,26 @@ def test_what_would_end_a_program_is_named_like_other_exceptions(tmp_path: Path,
         pytest.raises(ConfigurationError, match=rf"a library {said} \(players\.py:\d+\)"),
     ):
         pool.map([Job(1, mischief=mischief, tally=tmp_path)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--algorithm", "sep_cma_es"), ("--algorithm", "ppo"), ("--algorithm", "dqn")],
+    ids=lambda words: " ".join(words) or "ga",
+)
+def test_a_run_of_any_kind_whose_workers_are_spawned_is_the_one_of_a_single_process(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    spawned = ("--backend", "processes", "--workers", 2, "--set", "workers.start=spawn")
+    straight = summary_of(tmp_path, "tiny.toml", *words, "--run-dir", "straight")
+    summary_of(tmp_path, "tiny.toml", *words, *spawned, "--run-dir", "run", "--generations", 2)
+    resumed = summary_of(tmp_path, "--resume", "run", "--generations", 3)
+    assert resumed == {**straight, "run_dir": "run", "seconds": resumed["seconds"]}
+    assert 'start = "spawn"' in (tmp_path / "run" / "config.resolved.toml").read_text()
+    assert "agrees: 3 generations" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
+    scores = [
+        called(tmp_path, "evaluate", run, "--episodes", 40, "--json", program="evo")[0] for run in ("run", "straight")
+    ]
+    assert scores[0] == scores[1]
