@@ -26,12 +26,14 @@ from typing import Any
 
 import h5py
 
-from benchmarks.gpu import UPDATES, pool, speed
+from benchmarks.gpu import UPDATES, pool
 from benchmarks.learner import of_case
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, mutated
 from benchmarks.tables import machine
 from evo.algorithms import ppo, pqn
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.cuda.driver import STAND_IN, device_of_process
 from evo.cuda.rollout import CudaRollout
 from evo.environment import Environment
@@ -45,6 +47,7 @@ from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
 from evo.workers import hardware
 from evo.workers.placement import CUDA_PLAYER
+from evo.workers.pool import Pool
 
 EPISODES = 32
 GENERATIONS = {"ga_snake": 20, "cma_snake": 20, "ppo_snake": 3}
@@ -187,7 +190,10 @@ def speed_cases() -> list[Case]:
     """Return mutants of the two networks of Snake, and CartPole with a small one."""
     game: Any = registry.environment_of(registry.find("environments", "cartpole").Options(id="cartpole"))
     small = Network.of(Policy(kind="mlp", dense=[16]), game)
-    return [*map(mutated, cases()), Case("cartpole", small, game, 0, 0, sigma=0.1)]
+    flagship = Experiment.load(ROOT / "experiments" / "ga_snake.toml")
+    window: Any = environment_of(flagship.environment)
+    evolved = Case("ga_snake", flagship.network(), window, 0, 0, sigma=0.1)
+    return [*map(mutated, cases()), Case("cartpole", small, game, 0, 0, sigma=0.1), evolved]
 
 
 def tasks(case: Case, candidates: int, published: str) -> list[Task]:
@@ -195,6 +201,15 @@ def tasks(case: Case, candidates: int, published: str) -> list[Task]:
     _, source = case.candidates()
     weights = replace(source(candidates, 0), published=published)
     return [Task(weights, Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))]
+
+
+def speed(workers: Pool, tasks: list[Task]) -> tuple[float, float]:
+    """Return frames a second, once everything is compiled, and the seconds."""
+    workers.map(tasks)
+    began = time.perf_counter()
+    results = workers.map(tasks).results
+    took = time.perf_counter() - began
+    return sum(result.frames for result in results) / took, took
 
 
 def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
@@ -206,17 +221,23 @@ def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
         name, cores = Path(file.name).name, hardware.cores()
         few = 2 if tiny else max(4, min(512, 1_000_000 // case.network.size))
         with pool(case, [{}], "lanes") as workers:
-            core = speed(workers, tasks(case, few, name))
+            core, _ = speed(workers, tasks(case, few, name))
         with pool(case, [{}] * cores, "lanes") as workers:
-            every = speed(workers, tasks(case, few, name) * (2 * cores))
+            every, _ = speed(workers, tasks(case, few, name) * (2 * cores))
         clock.say(case=case.name, weights=case.network.size, core=round(core), cores=cores, all_cores=round(every))
         with pool(case, [slot], "lanes") as workers:
             for candidates in (2,) if tiny else POPULATIONS:
                 if clock.left < 30 or candidates * case.network.size > LARGEST:
                     break
-                found = speed(workers, tasks(case, candidates, name))
+                found, took = speed(workers, tasks(case, candidates, name))
                 ratios = {"of_core": round(found / core, 1), "of_all_cores": round(found / every, 2)}
-                clock.say(case=case.name, candidates=candidates, frames_per_second=round(found), **ratios)
+                clock.say(
+                    case=case.name,
+                    candidates=candidates,
+                    frames_per_second=round(found),
+                    seconds=round(took, 2),
+                    **ratios,
+                )
 
 
 def learned_speeds(clock: Clock, tiny: bool) -> bool:
