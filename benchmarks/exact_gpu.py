@@ -178,11 +178,11 @@ def hashes(clock: Clock, tiny: bool) -> None:
             words += [word for option in TINY for word in ("--set", option)] if tiny else []
             command = [sys.executable, "-m", "evo.run", *words]
             with tempfile.TemporaryDirectory() as place:
-                there = {**os.environ, "PYTHONPATH": str(ROOT)}
+                there = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
                 done = subprocess.run(command, cwd=place, env=there, capture_output=True, text=True, check=False)
             found[kind] = json.loads(done.stdout.splitlines()[-1])
         seconds = {kind: round(one["seconds"] or 0, 1) for kind, one in found.items()}
-        one_hash = found["cpu"]["state_hash"] == found["gpu"]["state_hash"]
+        one_hash = None is not found["cpu"]["state_hash"] == found["gpu"]["state_hash"]
         clock.say(run=name, one_hash=one_hash, seconds=seconds, error=found["gpu"]["error"])
 
 

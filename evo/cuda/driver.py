@@ -100,7 +100,13 @@ class CudaDriver(Device):
         return self._launch_of(program, arguments, blocks, threads, lambda array: self._kept[id(array)][0])
 
     def run(
-        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+        self,
+        program: Any,
+        arguments: Sequence[Any],
+        blocks: int,
+        threads: int,
+        results: Sequence[NDArray[Any]],
+        whole: bool = False,
     ) -> None:
         """Run a program: one copy to the GPU, one launch, and one copy back, if there are results."""
         # Results stand last, so that they are one piece of memory; a record is passed as an array of one.
@@ -116,11 +122,12 @@ class CudaDriver(Device):
                 self._do("cuMemFree_v2", ctypes.c_uint64(self._buffer))
             self._buffer, self._size = 0, 0
             self._buffer, self._size = self._allocated(size), size
-        sent = np.empty(size, np.uint8)
+        sent, first = np.empty(size, np.uint8), min([places[key] for key in back], default=size)
         for key, array in moved:
-            sent[places[key] : places[key] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if size:
-            self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(size))
+            if not (whole and key in back):
+                sent[places[key] : places[key] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if there := first if whole else size:
+            self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(there))
 
         def address(array: Any) -> int:
             kept = self._kept.get(id(array))
@@ -130,7 +137,6 @@ class CudaDriver(Device):
         if not results:
             return
         self._do("cuCtxSynchronize")
-        first = min(places[key] for key in back)
         received = sent[first:]
         place = ctypes.c_uint64(self._buffer + first)
         self._do("cuMemcpyDtoH_v2", _place(received), place, ctypes.c_size_t(received.nbytes))

@@ -161,9 +161,16 @@ class Device(Protocol):
         return partial(self.run, program, arguments, blocks, threads, ())
 
     def run(
-        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+        self,
+        program: Any,
+        arguments: Sequence[Any],
+        blocks: int,
+        threads: int,
+        results: Sequence[NDArray[Any]],
+        whole: bool = False,
     ) -> None:
         """Run a program on its arguments, and copy `results`, some of them, back; without any it waits for nothing.
 
+        Where `whole` is set, results are not copied to the device: what a program leaves in them is not read.
         DeviceMemoryError where the device's memory does not suffice, DeviceLostError where it has failed.
         """

@@ -112,7 +112,10 @@ class CudaRollout:
             for k in np.flatnonzero(finite == 0):  # which names an episode in which nothing is allowed
                 self._cpu.play(replace(task, weights=task.weights.some(slice(k, k + 1))), parents)
         for name, values in found.items():
-            arrays[name][good] = values[good]
+            if good.all():
+                arrays[name] = values
+            else:
+                arrays[name][good] = values[good]
         arrays["finite"][:] = good
         return Result(**arrays, frames=int(arrays["lengths"].sum(dtype=np.int64)), lane_slots=int(slots.sum()))
 
@@ -165,7 +168,7 @@ class CudaRollout:
                 self._buffers = self._buffers_of(self._blocks)
                 self._keep(*arrays_in(self._buffers))
         results = arrays_in([*(envs or ()), *outputs])
-        self._device.run(program, arguments(), min(work, self._blocks), self._threads, [*results])
+        self._device.run(program, arguments(), min(work, self._blocks), self._threads, [*results], envs is None)
 
     def _buffers_of(self, blocks: int) -> tuple[Any, Any]:
         """Return the buffers of a number of blocks, and environments for all of their lanes."""

@@ -39,7 +39,13 @@ class Simulator(Device):
         """Do nothing."""
 
     def run(
-        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+        self,
+        program: Any,
+        arguments: Sequence[Any],
+        blocks: int,
+        threads: int,
+        results: Sequence[NDArray[Any]],
+        whole: bool = False,
     ) -> None:
         """Run a kernel in place."""
         with warnings.catch_warnings():

@@ -309,7 +309,13 @@ class PtxOnCpu(Device):
         """Do nothing."""
 
     def run(
-        self, program: Any, arguments: Sequence[Any], blocks: int, threads: int, results: Sequence[NDArray[Any]]
+        self,
+        program: Any,
+        arguments: Sequence[Any],
+        blocks: int,
+        threads: int,
+        results: Sequence[NDArray[Any]],
+        whole: bool = False,
     ) -> None:
         """Run a kernel in place."""
         records = {id(one): np.array([one], one.dtype) for one in arguments if isinstance(one, np.void)}

@@ -149,8 +149,8 @@ def WrongDevice() -> Any:  # a class that is made where the simulator is
     from evo.cuda.simulator import Simulator
 
     class Wrong(Simulator):
-        def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any) -> None:
-            super().run(program, arguments, blocks, threads, results)
+        def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any, *how: Any) -> None:
+            super().run(program, arguments, blocks, threads, results, *how)
             results[0][0] += 1
 
     return Wrong()
