@@ -187,7 +187,14 @@ def test_what_would_end_a_program_is_named_like_other_exceptions(tmp_path: Path,
 @pytest.mark.long
 @pytest.mark.parametrize(
     "words",
-    [(), ("--algorithm", "sep_cma_es"), ("--algorithm", "ppo"), ("--algorithm", "dqn")],
+    [
+        (),
+        ("--algorithm", "sep_cma_es"),
+        ("--algorithm", "ppo"),
+        ("--algorithm", "dqn"),
+        ("--algorithm", "ppo", "--set", "environment.id=connect_four"),
+        ("--set", "environment.id=gymnasium:CartPole-v1"),
+    ],
     ids=lambda words: " ".join(words) or "ga",
 )
 def test_a_run_of_any_kind_whose_workers_are_spawned_is_the_one_of_a_single_process(
