@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evo.errors import ConfigurationError, DataError, ResourceError
 
 TEMPORARY = ".tmp"
+LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # which say nothing about a file
 
 
 @contextmanager
@@ -59,6 +63,22 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
         raise
 
 
+def write_whole(file: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` write a file under its name in a temporary folder, and move it to its place when it is complete.
+
+    What was there stays where that fails. ResourceError: as `resources`.
+    """
+    with resources("write", file):
+        place = Path(tempfile.mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Keras's own, about NumPy's future
+                write(place / file.name)
+            (place / file.name).rename(file)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
 def sync_directory(path: Path) -> None:
     """Make creations, renames and removals in a directory durable, where its file system can do that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -86,7 +106,7 @@ def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
     Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes, ResourceError where
-    the process has no descriptor left.
+    the user may not read it, or the process has no descriptor left.
     """
     try:
         # Without O_NONBLOCK, opening a FIFO would block.
@@ -94,7 +114,7 @@ def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: missing") from error
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if isinstance(error, OSError) and error.errno in LACKING:
             raise ResourceError(f"cannot open {path}: {error.strerror}") from error
         reason = error.strerror if isinstance(error, OSError) else error
         if isinstance(error, OSError) and error.errno == errno.ELOOP:

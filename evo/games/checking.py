@@ -17,6 +17,7 @@ from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
 from evo.games.faults import endless_named, undefined_in, unseeded_in
 from evo.games.plain import PlainGame, random_action
 from evo.games.primitives import Random
+from evo.games.seats import NOBODY
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
@@ -208,8 +209,10 @@ def _check_seats(game: PlainGame) -> None:
         if not abs(reward) * 1000 <= LARGEST_REWARD:
             what = f"gave player {player} the reward {reward:.60}, and it must be a number within two million"
             raise _broken(game.definition.module, "step", what)
-    if not 0 <= (turn := game.state.seats_turn[WATCHED]) < players:
-        raise _broken(game.definition.module, "turn", f"returned {turn}, and players are 0 to {players - 1}")
+    if game.state.seats_turn[WATCHED] == NOBODY:
+        turn: Any = game.definition.written.turn
+        returned = turn(game.state, game.rules, WATCHED)
+        raise _broken(game.definition.module, "turn", f"returned {returned}, and players are 0 to {players - 1}")
 
 
 def _observed(game: PlainGame) -> bytes:

@@ -109,7 +109,7 @@ def step(playing, rules, b, action):  # type: ignore[no-untyped-def]
     """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
 
     An action is an int64, or float64 [A], which may be written to, where actions are continuous. A reward that is not
-    finite, or beyond LARGEST_REWARD, is LOST.
+    finite, or beyond LARGEST_REWARD, is LOST, and so is the reward of an end that is none of these.
     """
     clock = playing.clock
     reward, ended = _step(playing.state, rules, b, action, Random(clock, b))
@@ -118,7 +118,7 @@ def step(playing, rules, b, action):  # type: ignore[no-untyped-def]
     if status == GOES_ON and 0 < rules.max_steps <= clock.steps[b]:
         status = np.int64(TRUNCATED)
     thousandths = np.rint(reward * 1000.0)
-    if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
+    if not abs(thousandths) <= LARGEST_REWARD or not GOES_ON <= status <= TRUNCATED:  # also where it is NaN
         return LOST, np.int64(TERMINATED)
     return np.int64(thousandths), status
 

@@ -104,10 +104,22 @@ def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, i
         before = value
 
 
+def broken_in_play(module: str, seed: int, steps: int, what: str, must: str) -> ConfigurationError:
+    """Return the error that a game breaks its contract in mid-episode."""
+    return ConfigurationError(f"game {module}: {what} after {steps} steps of the episode of seed {seed}; {must}")
+
+
 def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:
     """Return the error that a game's mask allows no action."""
-    where = f"after {steps} steps of the episode of seed {seed}"
-    return ConfigurationError(f"game {module}: mask allowed no action {where}; it must write at least one 1")
+    return broken_in_play(module, seed, steps, "mask allowed no action", "it must write at least one 1")
+
+
+def broken_match(module: str, seed: int, steps: int, baseline: int | None, actions: int) -> ConfigurationError:
+    """Return the error that a baseline, by its number from 1 on, chose no such action, or that nobody is on turn."""
+    if baseline is None:
+        return broken_in_play(module, seed, steps, "turn returned no player", "it must return one from 0 on")
+    must = f"it must return one of 0 to {actions - 1} that mask allows"
+    return broken_in_play(module, seed, steps, f"baseline {baseline} chose an action that is not allowed", must)
 
 
 @contextmanager

@@ -143,9 +143,9 @@ def _save_mp4(path: str | Path, shown: Sequence[Any], frames_per_second: float, 
     program = which("ffmpeg")
     if program is None:
         try:
-            program = extra("imageio_ffmpeg", str(path)).get_ffmpeg_exe()
+            program = extra("imageio_ffmpeg", Path(path).name).get_ffmpeg_exe()
         except RuntimeError as error:
-            raise ConfigurationError(f"{path}: {first_line(error)}") from error
+            raise ConfigurationError(f"{Path(path).name}: {first_line(error)}") from error
     height, width = draw(shown[0]).shape[:2]
     even = ((0, height % 2), (0, width % 2), (0, 0))  # H.264 halves the sides for colours
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"]

@@ -18,6 +18,7 @@ from evo.games.declaration import MOST_PLAYERS, Declaration
 from evo.games.primitives import draw_number
 
 SEAT = (1 << 32) - 1  # number of the draw of an episode's seat
+NOBODY = -1  # is on turn: `turn` returned no player
 FIELDS = ("seats_turn", "seats_mine", "seats_actions", "seats_rewards", "seats_returns")
 METRICS = ("won", "lost", "seat")  # of every game of several players, by the returns of an episode
 ALONE = ("continuous", "observe_lanes", "cell", "draw", "save", "load")  # fields that games of one player have
@@ -82,11 +83,16 @@ def _moves(game: Declaration) -> dict[str, Any]:
         state.seats_mine[b] = draw_number(random, SEAT, players)
         author_begins(state, options, b, random)
 
+    def player_on_turn(state, options, b):  # type: ignore[no-untyped-def]
+        player = turn(state, options, b)
+        return player if 0 <= player < players else NOBODY
+
     begin_game: Any = begin_together
+    next_player: Any = player_on_turn
 
     def begin(state, options, b, random):  # type: ignore[no-untyped-def]
         begin_game(state, options, b, random)
-        state.seats_turn[b] = turn(state, options, b)
+        state.seats_turn[b] = next_player(state, options, b)
 
     def author_moves(state, options, b, action, random):  # type: ignore[no-untyped-def]
         rewards = state.seats_rewards[b]
@@ -102,7 +108,7 @@ def _moves(game: Declaration) -> dict[str, Any]:
     def step(state, options, b, action, random):  # type: ignore[no-untyped-def]
         ended = play(state, options, b, action, random)
         if not ended:
-            state.seats_turn[b] = turn(state, options, b)
+            state.seats_turn[b] = next_player(state, options, b)
         return state.seats_rewards[b, state.seats_mine[b]], ended
 
     def step_together(state, options, b, action, random):  # type: ignore[no-untyped-def]
@@ -116,7 +122,7 @@ def _moves(game: Declaration) -> dict[str, Any]:
         return state.seats_rewards[b, state.seats_mine[b]], np.int64(ended)
 
     moves = (begin_together, step_together) if turn is None else (begin, step)
-    for function in (*moves, begin_together, author_moves):
+    for function in (*moves, begin_together, author_moves, player_on_turn):
         function.__module__ = game.module
     return dict(zip(("begin", "step"), moves, strict=True))
 

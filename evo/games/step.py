@@ -77,7 +77,7 @@ class Record(NamedTuple):
     observations: NDArray[Any]  # [M, S] uint8 snapshots of a compiled game, else [M, *shape] float32
     action_masks: NDArray[np.int8]  # [M, A]
     outputs: NDArray[np.float32]  # [M, O] of the network
-    rewards: NDArray[Any]  # [M] int32 thousandths of a compiled game, else float32
+    rewards: NDArray[Any]  # [M] int32 thousandths of a compiled game, int64 of several players; else float32
     ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or SEGMENT_END
     memories: NDArray[np.float32] | None  # [M, S] hidden states after the steps
     followed: NDArray[np.int64]  # [N] the row that each of the next fields follows
@@ -260,7 +260,7 @@ class Recorder:
     ) -> Recorder:
         """Return a recorder of snapshots with a row for each of `actions` [M], and N = `followed`."""
         masked = game.actions if game.masked else 0
-        shape, kinds = (game.row_size,), (np.uint8, np.int32)
+        shape, kinds = (game.row_size,), (np.uint8, np.int32 if game.players == 1 else np.int64)  # several add up
         return cls(actions, Record.empty(len(actions), followed, shape, kinds, masked, outputs, memory), game.observe)
 
     def grow(self) -> None:

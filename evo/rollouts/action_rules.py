@@ -33,6 +33,7 @@ LOWEST, HIGHEST = -20.0, 2.0  # log standard deviations are clipped to these
 SQUASHED_LOWEST, SQUASHED_HIGHEST = -5.0, 2.0  # what outputs of -1 and 1 mean as log standard deviations
 SATURATED = 18.0  # beyond it, tanh is 1 in float64
 UNIT = 2.0**-32
+LUCK = np.uint64(0x9E3779B97F4A7C15)  # sets the draws of baselines apart from those of the game
 
 
 def fits(kind: str, environment: Environment, network: Network) -> bool:
@@ -102,6 +103,29 @@ def choose_action(scores, width, lane, allowed, rule, epsilon, seed, step):  # t
             if threshold < 0.0:
                 return action
     return best
+
+
+@njit(inline="always")
+def baseline_action(state, rules, masked, b, number, seed, allowed, luck):  # type: ignore[no-untyped-def]
+    """Return the action in environment b of baseline -2 - `number` of the game, or a random one where that is -1.
+
+    -1 where it is not allowed, or none is.
+    """
+    if masked is not None:
+        contract.mask(state, rules, b, allowed)
+    if number == -1:
+        left = np.int64(0)
+        for action in range(allowed.shape[0]):
+            left += allowed[action]
+        left, action = draw(seed, state.clock.steps[b], max(left, 1), np.int64(ACTION)), 0
+        while action < allowed.shape[0] and (left > 0 or allowed[action] == 0):
+            left -= allowed[action]
+            action += 1
+    else:
+        luck.seed[b] = seed ^ LUCK
+        luck.drawn[b] = state.clock.steps[b] << 16
+        action = contract.baseline(state, rules, b, -2 - number, luck)
+    return action if 0 <= action < allowed.shape[0] and allowed[action] else np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -16,8 +16,10 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.views import shaped
 from evo.games import contract
 from evo.games.contract import CompiledGame
+from evo.games.faults import broken_match
 from evo.games.hidden_states import remember
 from evo.games.primitives import EpisodeClock, clock_of
+from evo.games.seats import NOBODY
 from evo.games.step import (
     BEGUN,
     FOLLOWED,
@@ -41,23 +43,22 @@ from evo.networks.network import Network
 from evo.randomness.philox_compiled import draw
 from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, SEGMENT_END, TRUNCATED, ActionRule, Episodes, Result, Segment, Task
-from evo.rollouts.action_rules import EPSILON_GREEDY, RULES, SOFTMAX, choose_action
+from evo.rollouts.action_rules import EPSILON_GREEDY, RULES, SOFTMAX, baseline_action, choose_action
 from evo.rollouts.segments import SegmentBuffers
 
 kernel_cache.use(__name__)
 
 LANES = 64  # matches that are played side by side, so that 16 of them wait for each of four networks
-IDLE, GROW = -1, -2  # nobody is waited for; there is no room for actions
+IDLE, GROW, BROKEN = -1, -2, -3  # nobody is waited for; there is no room for actions; the game broke its contract
 SETTLED = 8  # moves of baselines that follow each other in one environment, at most, before networks move
-ACTION, OPPONENT = np.int64(Purpose.ACTION), np.int64(Purpose.OPPONENT)
-LUCK = np.uint64(0x9E3779B97F4A7C15)  # sets the draws of baselines apart from those of the game
+OPPONENT = np.int64(Purpose.OPPONENT)
 
 
 class Matches(NamedTuple):
     """Who plays the other seats of B environments, and what is waited for."""
 
     opponent: NDArray[np.int64]  # [B] n >= 1: network n; below 0: baseline -1 - n of the game, where -1 moves at random
-    waits: NDArray[np.int64]  # [B] the network that moves next, 0 of the candidate; IDLE
+    waits: NDArray[np.int64]  # [B] the network that moves next, 0 of the candidate; IDLE or BROKEN
     row: NDArray[np.int64]  # [B] of the candidate's last step, which goes on; -1: of none
     steps: NDArray[np.int64]  # [B] of the candidate in this segment
     luck: EpisodeClock  # of the draws of baselines
@@ -151,26 +152,6 @@ def _play_move(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def baseline_action(state, rules, masked, b, number, seed, allowed, luck):  # type: ignore[no-untyped-def]
-    """Return the action in environment b of baseline -2 - `number` of the game; -1 draws it at random."""
-    if masked is not None:
-        contract.mask(state, rules, b, allowed)
-    if number == -1:
-        left = np.int64(0)
-        for action in range(allowed.shape[0]):
-            left += allowed[action]
-        left, action = draw(seed, state.clock.steps[b], left, ACTION), 0
-        while left > 0 or allowed[action] == 0:
-            left -= allowed[action]
-            action += 1
-    else:
-        luck.seed[b] = seed ^ LUCK
-        luck.drawn[b] = state.clock.steps[b] << 16
-        action = contract.baseline(state, rules, b, -2 - number, luck)
-    return action
-
-
-@njit(inline="always")
 def _settle(  # type: ignore[no-untyped-def]
     state, rules, masked, b, players, opponents, networks, horizon, seeds, allowed, matches, envs, ended, actions,
     episodes, record, progress
@@ -179,6 +160,9 @@ def _settle(  # type: ignore[no-untyped-def]
     for _ in range(SETTLED):
         matches.waits[b] = IDLE
         if envs.episode[b] < 0 or matches.steps[b] > horizon:
+            return
+        if state.state.seats_turn[b] == NOBODY:
+            matches.waits[b] = BROKEN
             return
         mine = state.state.seats_turn[b] == state.state.seats_mine[b]
         if matches.steps[b] == horizon and (mine or matches.row[b] < 0):  # the segment ends here
@@ -192,6 +176,9 @@ def _settle(  # type: ignore[no-untyped-def]
             matches.waits[b] = 0 if mine else matches.opponent[b]
             return
         action = baseline_action(state, rules, masked, b, matches.opponent[b], envs.seeds[b], allowed, matches.luck)
+        if action < 0:
+            matches.waits[b] = BROKEN
+            return
         _play_move(
             state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended, actions,
             episodes, record, progress,
@@ -229,6 +216,8 @@ def play_matches(  # type: ignore[no-untyped-def]
                 state, rules, masked, b, players, opponents, networks, horizon, seeds, allowed, matches, envs, ended,
                 actions, episodes, record, progress,
             )  # fmt: skip
+            if matches.waits[b] == BROKEN:
+                return b
             busy = busy or (envs.episode[b] >= 0 and matches.steps[b] <= horizon)
         if not busy:
             return IDLE
@@ -279,9 +268,9 @@ def play_matches(  # type: ignore[no-untyped-def]
                     else:
                         action = choose_action(scores, width, lane, allowed, their_rule, their_epsilon, seed, step)
                         if action < 0:  # who has no finite scores takes what is allowed
-                            action = 0
-                            while allowed[action] == 0:
-                                action += 1
+                            action = np.argmax(allowed)
+                            if allowed[action] == 0:
+                                return b
                     _play_move(
                         state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended,
                         actions, episodes, record, progress,
@@ -313,12 +302,20 @@ class MatchPlayer:
         if len(packed) == 1 and not game.opponents:  # no baseline may play, and the task names no network
             packed = np.concatenate([packed, packed])
         draws, memory = how.kind == "softmax", written[0].memory
-        memory = None if memory is None else memory.reshape(len(memory) * game.players, -1)
+        memory = None if memory is None else memory.reshape(len(memory) * game.players, self._network.memory)
         return play_matches(  # type: ignore[no-any-return]
             kernel[0], packed, *kernel[2:], state, game.rules, game.masked or None, game.shape, game.players,
             self._baselines, horizon, seeds, RULES[how.kind], how.epsilon, SOFTMAX if draws else EPSILON_GREEDY,
             0.0 if draws else game.epsilon, self._allowed, memory, matches, *written,
         )  # fmt: skip
+
+    def _check(self, state: Any, matches: Matches, b: int) -> None:
+        """Raise ConfigurationError where environment b, unless it is IDLE, failed because the game is broken."""
+        self._game.check_allowed(state, self._allowed, b)
+        if b >= 0 and matches.waits[b] == BROKEN:
+            module, clock = type(state.state).__module__, state.clock
+            baseline = None if state.state.seats_turn[b] == NOBODY else -1 - int(matches.opponent[b])
+            raise broken_match(module, int(clock.seed[b]), int(clock.steps[b]), baseline, self._game.actions)
 
     def play_episodes(self, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""
@@ -331,7 +328,7 @@ class MatchPlayer:
             written = envs, ended, recorder.actions, recorder.episodes, recorder.record, progress
             failed = self._play(task.action_rule, state, matches, 0, task.play.seeds, written)
             if failed != GROW:
-                game.check_allowed(state, self._allowed, failed)
+                self._check(state, matches, failed)
                 return recorder.played(failed < 0, progress, ended, self._score)
             recorder.grow()
 
@@ -344,7 +341,7 @@ class MatchPlayer:
         _, envs, actions, record, ended = buffers.written
         written = envs, ended, actions, none.view(np.int64), record, progress
         failed = self._play(how, buffers.state, matches, segment.horizon, none, written)
-        self._game.check_allowed(buffers.state, self._allowed, failed)
+        self._check(buffers.state, matches, failed)
         return buffers.result(
             int(progress[FOLLOWED]), int(progress[SLOTS]), failed < 0, self._score, int(progress[FRAMES])
         )

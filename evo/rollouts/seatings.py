@@ -21,8 +21,7 @@ from evo.games.hidden_states import hidden_states
 from evo.games.primitives import clock_of
 from evo.networks.network import Network
 from evo.records import GOES_ON
-from evo.rollouts.action_rules import choose_action
-from evo.rollouts.matches import baseline_action
+from evo.rollouts.action_rules import baseline_action, choose_action
 from evo.rollouts.rollout import LanesKernel
 
 kernel_cache.use(__name__)
@@ -50,8 +49,8 @@ def _move(state, rules, masked, index, scores, number, rule, seeds, allowed, luc
             if masked is not None:
                 contract.mask(state, rules, b, allowed)
             action = choose_action(scores, index.shape[0], k, allowed, rule, 0.0, seeds[b], state.clock.steps[b])
-            if action < 0:
-                return k
+        if action < 0:
+            return k
         actions[b] = action
         reward, status[b] = contract.step(state, rules, b, action)
         if reward == LOST:

@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evo.errors import DataError, ResourceError, counted
+from evo.errors import DataError, ResourceError, counted, notice
 from evo.files.durable import resources
 from evo.files.layout import EVALUATIONS, METRICS
 from evo.files.lines import append, checksummed, lines_of, without_checksum
@@ -155,14 +155,16 @@ def is_metric(name: str, value: object) -> bool:
 
 
 def looked_at(directory: Path, block: int, episodes: int) -> int:
-    """Note that a block of test episodes was looked at, where that can be written; return how often it had been."""
+    """Note that a block of test episodes was looked at, or say that it cannot; return how often it had been."""
     path, before = directory / EVALUATIONS, 0
     with suppress(DataError, ResourceError):
         for _, text in lines_of(path):
             with suppress(ValueError):
                 before += without_checksum(text.rstrip(b"\n")).get("block") == block
-    with suppress(OSError):
+    try:
         _append(path, {"block": block, "episodes": episodes})
+    except OSError as error:
+        notice(f"{path}: cannot be written ({error.strerror}), so it does not say that block {block} was looked at")
     return before
 
 

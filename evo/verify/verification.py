@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError, counted, printable
+from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
 from evo.files.hashing import array_digest
-from evo.files.layout import CONFIG, MANIFEST
+from evo.files.layout import CONFIG, MANIFEST, METRICS, POPULATION, RECORDS
 from evo.files.lines import lines_of
 from evo.plugins import code
 from evo.records import Arrays, Evaluator, Played, Result, Task, summed
@@ -94,9 +94,14 @@ class Evidence:
 def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = None) -> Evidence | None:
     """Compare manifest, configuration and files; return None where the manifest's first line is invalid.
 
-    `flags` are those of `Experiment.load`. Raises DataError where the directory is not a run directory.
+    `flags` are those of `Experiment.load`. Raises DataError where the directory is not a run directory, ResourceError
+    where a part of it may not be read, of which nothing is known then.
     """
     require_run_directory(directory)
+    for path in (directory / POPULATION, directory / RECORDS, directory / METRICS):
+        how = os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+        if path.exists() and not os.access(path, how, effective_ids=os.access in os.supports_effective_ids):
+            raise ResourceError(f"cannot read {path}: Permission denied")
     manifest = _manifest(directory / MANIFEST, report)
     if manifest is None:
         return None

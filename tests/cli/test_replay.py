@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from evo.cli.commands.replay import _ranked
 from evo.config.environments import environment_of
 from evo.randomness.streams import seeds_of_test_episodes
 from tests.helpers.calling import SMALL, called
+from tests.store.test_store import small_disk
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,17 @@ def test_a_film_and_a_step_are_of_the_typical_episode_too(small: Path) -> None:
     stepped = called(small, "replay", "run", "--step", "1", program="evo")[0]
     assert stepped.splitlines()[-1] == played
     assert re.search(r"^ step 1 of ", stepped, re.M)
+
+
+@pytest.mark.skipif(shutil.which("mount") is None or os.getuid() != 0, reason="mounting needs root")
+def test_a_disk_that_is_full_leaves_the_film_that_is_there(small: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4k"):
+        film = tmp_path / "disk" / "film.gif"
+        film.write_bytes(b"earlier")
+        err = called(small, "replay", "run", "--film", film, program="evo", code=5)[1]
+        assert err == f"cannot write {film}: No space left on device\n"
+        assert film.read_bytes() == b"earlier"
+        assert os.listdir(film.parent) == ["film.gif"]
 
 
 def test_equal_scores_and_a_single_episode_are_said_as_they_are() -> None:

@@ -24,6 +24,7 @@ from evo.files.lines import with_checksum, without_checksum
 from evo.networks.candidates import PublishedFiles
 from evo.store import store as store_module
 from evo.store.store import Store
+from evo.verify.verification import Report, examine
 from tests.store.committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
 COMMITTING = Path(__file__).with_name("committing.py")
@@ -627,6 +628,26 @@ def test_a_directory_that_may_not_be_written_or_read_is_a_resource_error() -> No
                 way(run)
     finally:
         run.chmod(0o755)
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("name", ["population", "population/gen-000001.h5", "records", "metrics.jsonl"])
+def test_what_may_not_be_read_is_not_called_damaged_or_missing(name: str) -> None:
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    made(place / "run", 2).close()
+    (place / "run/metrics.jsonl").touch()
+    (place / "run" / name).chmod(0o000)
+    try:
+        with nobody():
+            if name.endswith(".h5"):  # it would go on from the checkpoint before, and put this one aside
+                with pytest.raises(ResourceError, match=rf"cannot open .*{name}: Permission denied"):
+                    Store.read(place / "run")
+            else:
+                with pytest.raises(ResourceError, match=rf"cannot read .*{name}: Permission denied"):
+                    examine(place / "run", Report())
+    finally:
+        (place / "run" / name).chmod(0o755)
         shutil.rmtree(place)
 
 

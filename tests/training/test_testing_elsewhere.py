@@ -61,3 +61,11 @@ def test_a_block_that_is_looked_at_elsewhere_is_not_counted(place: Path) -> None
         called(place, *words, "--set", "environment.size=9", program="evo")
     assert "before" not in called(place, *words, program="evo")[0]
     assert "1 time before" in called(place, *words, program="evo")[0]
+
+
+def test_a_look_that_cannot_be_noted_is_said(place: Path) -> None:
+    (place / "run" / "evaluations.jsonl").unlink(missing_ok=True)
+    (place / "run" / "evaluations.jsonl").mkdir()
+    _, err = called(place, "evaluate", "run", "--episodes", 4, "--block", 7, "--json", program="evo")
+    (place / "run" / "evaluations.jsonl").rmdir()
+    assert "evaluations.jsonl: cannot be written (Is a directory), so it does not say that block 7 was looked at" in err

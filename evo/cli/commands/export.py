@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted, printable
 from evo.exports import networks, tables
+from evo.files.durable import write_whole
 from evo.files.layout import CHAMPION
 from evo.plugins import registry
 
@@ -84,7 +84,7 @@ def main(arguments: Namespace) -> int:
         return 0
     if kind == PAGE:
         return _page(file, run, source, episodes)
-    _written(file, lambda place: networks.write_network(place, kind, run))
+    write_whole(file, lambda place: networks.write_network(place, kind, run))
     network = run.config.network()
     further = network.outputs - network.actions
     heads = f", then {further} more (value and other heads)" if further else ""
@@ -145,7 +145,7 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
     if file is None:
         print(tables.csv_of(run.metrics), end="")
         return 0
-    _written(file, lambda place: tables.write_table(place, kind, run.metrics))
+    write_whole(file, lambda place: tables.write_table(place, kind, run.metrics))
     print(f"{file}: {counted(len(run.metrics), 'generation')}")
     print(f"{'look at' if kind == 'tensorboard' else 'load'} it with: {LOADED[kind].format(file=str(file))}")
     return 0
@@ -164,26 +164,7 @@ def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
     else:
         number, what = episodes or recorded.EPISODES, "with the worst, the median and the best of {}"
         text = recorded.recorded_page(run, _title(source), printable(command), number)
-    _written(file, lambda place: place.write_bytes(text))
+    write_whole(file, lambda place: place.write_bytes(text))
     print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, {what.format(counted(number, 'game'))}")
     print("open it in any browser; it needs no network and no other file")
     return 0
-
-
-def _written(file: Path, write: Callable[[Path], object]) -> None:
-    """Write the file under a temporary name, and rename it when it is complete."""
-    import shutil
-    import warnings
-    from tempfile import mkdtemp
-
-    from evo.files.durable import resources
-
-    with resources("write", file):
-        place = Path(mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Keras's own, about NumPy's future
-                write(place / file.name)
-            (place / file.name).rename(file)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)

@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from evo.errors import ConfigurationError
-from evo.files.durable import resources
+from evo.files.durable import replace_file, resources
 from evo.plugins import registry
 from evo.plugins.mistakes import OURS
 
@@ -63,7 +63,7 @@ def main(arguments: Namespace) -> int:
             raise ConfigurationError(f"{file}: exists already, and is left as it is")
     for file in map(Path, files):
         with resources("write", file):
-            file.write_text(texts[file.name], encoding="utf-8")
+            replace_file(file, texts[file.name].encode(), durable=False)
     print(f"wrote {', '.join(files)}; next:")
     print(f"python -m pytest test_{name}.py")
     print(f"python -m evo.run {name}.toml --plugin {name}")

@@ -159,11 +159,11 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
     title, environment, recording = replay.title, replay.environment, replay.recording
     shown, filmed = recording.positions(environment, pictures=is_drawn), ""
     if film is not None:
-        from evo.files.durable import resources
+        from evo.files.durable import write_whole
         from evo.games.pictures import FASTEST, enlarged, save_film
 
-        with resources("write", film):
-            save_film(film, shown, min(speed, FASTEST), lambda one: enlarged(one.rgb(), side))
+        speed = min(speed, FASTEST)
+        write_whole(film, lambda place: save_film(place, shown, speed, lambda one: enlarged(one.rgb(), side)))
         filmed = f", saved to {film}"
     elif step is not None:
         moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)
