@@ -173,8 +173,8 @@ def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool =
     bounded = isinstance(taken, Box) and np.isfinite(taken.low).all() and np.isfinite(taken.high).all()
     if rescaled and (whole or not bounded or (taken.low == taken.high).any()):
         raise ConfigurationError(
-            f"environment.rescale_actions: {name} has actions {taken}; only a Box of floats with finite bounds, which "
-            "differ, can be scaled; remove rescale_actions"
+            f"environment.rescale_actions: {name} has actions {taken}; only a Box of floats with finite bounds can be "
+            "scaled, each low below its high; remove rescale_actions"
         )
     if whole or isinstance(taken, MultiDiscrete | MultiBinary):
         low = taken.low if whole else getattr(taken, "start", np.zeros(taken.shape, taken.dtype))

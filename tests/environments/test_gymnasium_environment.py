@@ -145,6 +145,8 @@ gymnasium.register("Most-v0", Choices, kwargs={"actions": SPACES.Discrete(128)})
 gymnasium.register("Many-v0", Choices, kwargs={"actions": SPACES.Discrete(129)})
 gymnasium.register("Buttons-v0", Choices, kwargs={"actions": SPACES.MultiBinary(8)})
 gymnasium.register("Boundless-v0", Choices, kwargs={"actions": SPACES.Box(-np.inf, np.inf, (2,))})
+POINT = SPACES.Box(np.float32([-1, 1]), np.float32([1, 1]))
+gymnasium.register("Point-v0", Choices, kwargs={"actions": POINT}, disable_env_checker=True)  # which warns of it
 gymnasium.register("Whole-v0", Choices, kwargs={"actions": SPACES.Box(0, 3, (2,), np.int64)})
 gymnasium.register("List-v0", Choices, kwargs={"actions": TWO, "observations": SPACES.Sequence(NUMBERS)})
 
@@ -162,7 +164,7 @@ def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
         make(Options(id="gymnasium:" + name)).env()
 
 
-@pytest.mark.parametrize("name", ["Late-v0", "Several-v0", "Switches-v0", "Whole-v0", "Boundless-v0"])
+@pytest.mark.parametrize("name", ["Late-v0", "Several-v0", "Switches-v0", "Whole-v0", "Boundless-v0", "Point-v0"])
 def test_only_numbers_with_bounds_are_scaled(name: str) -> None:
     make(Options(id=f"gymnasium:{name}")).env()
     with pytest.raises(ConfigurationError, match="only a Box of floats with finite bounds can be scaled"):
