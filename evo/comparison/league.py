@@ -29,7 +29,7 @@ from evo.store.run import Run
 from evo.training.testing import BLOCK
 
 EPISODES = 200  # of a pair, from each seat, unless asked for another number
-FEW = 0.5  # share of the games of a pair that differ, below which a reader should know it
+FEW = 10  # games of a pair that differ, up to which a reader should know it
 Player = str | Path | Run
 
 
@@ -273,12 +273,11 @@ def _different(seating: NDArray[np.int64], seated: Seated) -> int:
 
 
 def _notes(meetings: Sequence[Meeting], opening: int) -> list[str]:
-    few = [one for one in meetings if one.different < FEW * one.games]
-    advice = "" if opening else "; more of them differ with --opening N, which draws the first N moves at random"
+    advice = "" if opening else "; more do with --opening N, which draws the first N moves at random"
     return [
-        f"{one.first} and {one.second}: only {counted(one.different, 'game')} of {one.games} differ, so that their "
-        f"interval says nothing of others{advice}"
-        for one in few
+        f"only {counted(one.different, 'game')} of {one.games} between {one.first} and {one.second} differ{advice}"
+        for one in meetings
+        if one.different <= FEW and 2 * one.different < one.games
     ]
 
 

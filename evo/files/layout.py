@@ -12,6 +12,7 @@ FORMAT = 2  # of manifest, champion, resolved configuration and a sweep's journa
 CONFIG, MANIFEST = "config.resolved.toml", "manifest.jsonl"
 POPULATION, RECORDS, PUBLISHED, DAMAGED = "population", "records", "published", "damaged"
 CHAMPION, READABLE = "champion.h5", "champion.json"
+OPPONENT = "opponent-{}.h5"  # copies of the champions that `opponents.files` names
 START = "start.h5"  # a copy of the champion that `run.init_from` names
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 FINGERPRINT, LEARNING_FINGERPRINT = "fingerprint", "fingerprint.learning"  # of playing; of the master's updates

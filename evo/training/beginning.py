@@ -20,7 +20,7 @@ from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, counted, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START
+from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
 from evo.games.declaration import GameOptions
 from evo.networks.network import Network
 from evo.plugins import code
@@ -212,15 +212,13 @@ def start_of(experiment: Experiment) -> Start | None:
 
 
 def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
-    """Return the networks of `opponents.files`.  # [F, P]
+    """Return the networks of `opponents.files`, from the copies where the experiment is a run's.  # [F, P]
 
     ConfigurationError: one is of another network. DataError: one is none.
     """
-    tables = [experiment.environment, *experiment.environment.in_training()]
-    files = dict.fromkeys(name for one in tables if isinstance(one, GameOptions) for name in one.opponents.files)
-    network, found = experiment.network(), list[NDArray[np.float32]]()
-    for name in files:
-        champion = read_champion(Path(name))
+    network, found, of_run = experiment.network(), list[NDArray[np.float32]](), experiment.path.name == CONFIG
+    for copy, name in copies_of_opponents(experiment, experiment.path.parent).items():
+        champion = read_champion(copy if of_run and copy.exists() else Path(name))
         try:
             found.append(fit(champion.weights, champion.layers, network))
         except ConfigurationError as error:
@@ -228,17 +226,28 @@ def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
     return np.array(found, np.float32).reshape(-1, network.size)
 
 
+def copies_of_opponents(experiment: Experiment, directory: Path) -> dict[Path, str]:
+    """Return where a run directory has a copy of each of `opponents.files`."""
+    tables = [experiment.environment, *experiment.environment.in_training()]
+    files = dict.fromkeys(name for one in tables if isinstance(one, GameOptions) for name in one.opponents.files)
+    return {directory / OPPONENT.format(place): name for place, name in enumerate(files)}
+
+
 def keep(experiment: Experiment, store: Store) -> None:
-    """Copy the champion's file into the run directory, once; ConfigurationError where it is another one by now."""
-    kept, source = store.directory / START, Path(experiment.run.init_from)
-    if not experiment.run.init_from or kept.exists():
-        return
-    data = read_file(source / CHAMPION if source.is_dir() else source, most=LARGEST_CHAMPION)
-    if hashlib.sha256(data).hexdigest() != store.identity["init_from"]:
-        raise ConfigurationError(f"run.init_from: {source} has changed while it was read; start the run again")
-    with resources("write", kept):
-        replace_file(kept, data)
-        sync_directory(store.directory)
+    """Copy champions' files into the run directory, once; ConfigurationError where what it starts from has changed."""
+    start, sources = store.directory / START, copies_of_opponents(experiment, store.directory)
+    if experiment.run.init_from:
+        sources[start] = experiment.run.init_from
+    for kept, name in sources.items():
+        if kept.exists():
+            continue
+        source = Path(name)
+        data = read_file(source / CHAMPION if source.is_dir() else source, most=LARGEST_CHAMPION)
+        if kept == start and hashlib.sha256(data).hexdigest() != store.identity["init_from"]:
+            raise ConfigurationError(f"run.init_from: {source} has changed while it was read; start the run again")
+        with resources("write", kept):
+            replace_file(kept, data)
+            sync_directory(store.directory)
 
 
 def handed_over(experiment: Experiment, fitness: float) -> str:

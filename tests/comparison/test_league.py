@@ -149,7 +149,7 @@ def test_runs_of_other_networks_and_baselines_meet_from_all_seats(trained: Path)
     assert all(one.wins == 0 for one in found.meetings if one.second == "tictactoe:perfect")
     (both,) = (one for one in found.meetings if (one.first, one.second) == ("narrow", "champion.h5"))
     assert both.different == 2  # nothing is drawn at random
-    assert any("narrow and champion.h5: only 2 games of 60 differ" in note for note in found.notes)
+    assert any("only 2 games of 60 between narrow and champion.h5 differ" in note for note in found.notes)
     other = evo.league(players[:2], episodes=30, block=3, opening=2)
     assert other.meetings[0].different > 20
     drawn = evo.league(players[:2], episodes=30, block=3, mode="sample")

@@ -256,6 +256,8 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "first").rename(tmp_path / "gone")
     resumed = summary_of(tmp_path, "--resume", "halves", "--generations", 4)
     assert resumed["state_hash"] == straight["state_hash"]
+    report = json.loads(called(tmp_path, "verify", "straight", "--all", "--json", program="evo")[0].splitlines()[-1])
+    assert report["ok"]  # from the copy of the champion
     assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=3)[1]
     other = ("--set", "policy.dense=[4]", "--run-dir", "third")
     (tmp_path / "gone").rename(tmp_path / "first")
