@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.errors import DataError
+from evo.errors import ConfigurationError, DataError
 from evo.games import contract
 from evo.games.contract import LOST, CompiledGame
+from evo.games.faults import broken_match
 from evo.games.hidden_states import hidden_states
 from evo.games.primitives import clock_of
+from evo.games.seats import NOBODY
 from evo.networks.network import Network
 from evo.records import GOES_ON
 from evo.rollouts.action_rules import baseline_action, choose_action
@@ -101,7 +103,8 @@ def play_seats(
     """Play the episodes of seeds [B], where player seating[b, s] has seat s, after `opening` moves at random.
 
     `rule`, one of `RULES`, says how networks choose. `see` gets the state before every move, and at the end.
-    DataError: the outputs of a network, or rewards, are not finite.
+    DataError: the outputs of a network, or rewards, are not finite. ConfigurationError: the game, or a baseline of its
+    own, does what none may.
     """
     count, state, luck = len(seeds), game.restored(game.begin(seeds).snapshots), clock_of(len(seeds))
     status, chosen = np.zeros(count, np.int64), np.full(count, -1, np.int8)
@@ -114,6 +117,8 @@ def play_seats(
             see(state)
         chosen[:] = -1
         turns = state.state.seats_turn[live].astype(np.int64)
+        if len(lost := live[turns == NOBODY]):
+            raise _broken(game, state, int(lost[0]), None)
         movers = seating[live, turns]
         for place in np.unique(movers).tolist():
             who = movers == place
@@ -129,7 +134,10 @@ def play_seats(
                     memory[rows] = kept
             moved = _move(state, game.rules, masked, index, scores, number, rule, seeds, allowed, luck, chosen, status)
             if moved < len(index):
-                game.check_allowed(state, allowed, int(index[moved]))
+                b = int(index[moved])
+                game.check_allowed(state, allowed, b)
+                if number < 0:
+                    raise _broken(game, state, b, -1 - number)
                 raise DataError(f"{player.name} cannot be played: its outputs or rewards are not finite")
         actions.append(chosen.copy())
         live = live[status[live] == GOES_ON]
@@ -137,3 +145,9 @@ def play_seats(
         see(state)
     lengths = np.asarray(state.clock.steps, np.int64)
     return Seated(np.array(state.state.seats_returns), lengths, np.array(actions, np.int8).reshape(-1, count))
+
+
+def _broken(game: CompiledGame, state: Any, b: int, baseline: int | None) -> ConfigurationError:
+    """Return the error of a game that is broken in environment b: a baseline of it, or who is to move."""
+    clock = state.clock
+    return broken_match(type(state.state).__module__, int(clock.seed[b]), int(clock.steps[b]), baseline, game.actions)

@@ -15,6 +15,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import ActionRule, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import Rollout
+from evo.rollouts.seatings import RANDOM_MOVES, SeatPlayer, play_seats
 
 LATE = """
 from typing import Any, Literal, NamedTuple
@@ -120,3 +121,11 @@ def test_rewards_between_two_moves_of_a_seat_add_up(late: Any) -> None:
     rewards = result.transitions.rewards.reshape(4, 110)
     assert rewards.max() == np.float32(3e6)
     assert rewards.min() == 0
+
+
+@pytest.mark.parametrize(("fault", "moves"), [("turn", 211), ("baseline", 211), ("mask", 211)])
+def test_a_broken_game_is_named_in_a_league(fault: str, moves: int, late: Any) -> None:
+    game = late.make(late.Options(id="late_faults", fault=fault)).game
+    stubborn, seating = SeatPlayer("stubborn", RANDOM_MOVES - 1), np.zeros((3, 2), np.int64)
+    with pytest.raises(ConfigurationError, match=rf"game late_faults: {FAULTS[fault][:20]}.* after {moves} steps"):
+        play_seats(game, [stubborn], seating, np.arange(3, dtype=np.uint64))
