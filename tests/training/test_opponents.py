@@ -248,7 +248,7 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     summary_of(tmp_path, "run.toml", "--algorithm", "ga", "--generations", 1, "--run-dir", "first", "--no-report")
     against = RUN.replace("players = [", 'files = ["first"]\nplayers = [')
     (tmp_path / "against.toml").write_text(against)
-    words = ("against.toml", "--algorithm", "ppo", "--no-report")
+    words = ("against.toml", "--algorithm", "ga", "--no-report")
     straight = summary_of(tmp_path, *words, "--generations", 4, "--run-dir", "straight")
     hall = Run(tmp_path / "straight").store.load()[HALL]
     assert np.array_equal(hall[0], Run(tmp_path / "first").champion.weights)
