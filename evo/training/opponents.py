@@ -32,7 +32,7 @@ class NetworkOpponents:
         self._hall: NDArray[np.float32] = np.empty((0, 0), np.float32)  # [H, P]
         self._since: NDArray[np.int64] = np.empty(0, np.int64)  # [H] generations in which they became champions
         self._lost: NDArray[np.int64] = np.empty(0, np.int64)  # [H] thousandths of games that finalists lose to them
-        self._first = 0  # row of the published matrix at which the hall begins
+        self._first, self._at = 0, -1  # row of the matrix at which the hall begins, and generation that published it
         self._met: list[int] = []  # rows of the hall that the last validation meets
 
     def begin(self, weights: NDArray[np.float32]) -> None:
@@ -68,6 +68,7 @@ class NetworkOpponents:
 
     def note(self, parts: Sequence[NDArray[np.int64]]) -> None:
         """Take returns [F, E] of finalists, who meet the networks of `of_validation` in turn in each part."""
+        self._lost = self._lost.copy()  # a state that has it is kept elsewhere
         for k, row in enumerate(self._met):
             lost = np.concatenate([(part[:, k :: len(self._met)] < 0).ravel() for part in parts])
             self._lost[row] = ALL * int(lost.sum()) // max(1, len(lost))
@@ -91,9 +92,9 @@ class NetworkOpponents:
         if options is None or not request.tasks:
             return request
         weights, hall = request.weights, self._hall
-        if weights is not None:
-            self._first = len(weights)
-            weights = np.concatenate([weights, hall]) if len(hall) else weights
+        if len(hall) and (weights is not None or self._at != number):  # fresh candidates need no weights
+            self._first, self._at = (0 if weights is None else len(weights)), number
+            weights = hall if weights is None else np.concatenate([weights, hall])
         sources = [task.weights for task in request.tasks]
         keys = candidate_keys(self._seed, Purpose.OPPONENT, number, 0, options.count)
         population = draws(keys, 0, sum(map(len, sources)))
