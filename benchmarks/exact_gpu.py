@@ -162,8 +162,9 @@ def one_update(wanted: str) -> str:
     return ""
 
 
-def hashes(clock: Clock, tiny: bool) -> None:
-    """Print the state hashes of runs on CPU and on GPU workers, and their seconds."""
+def hashes(clock: Clock, tiny: bool) -> bool:
+    """Print the state hashes of runs on CPU and on GPU workers, and their seconds; return whether all are equal."""
+    equal = True
     for name, generations in list(GENERATIONS.items())[: 1 if tiny else None]:
         if clock.left < 60:
             clock.say(run=name, skipped="no time")
@@ -184,6 +185,8 @@ def hashes(clock: Clock, tiny: bool) -> None:
         seconds = {kind: round(one["seconds"] or 0, 1) for kind, one in found.items()}
         one_hash = None is not found["cpu"]["state_hash"] == found["gpu"]["state_hash"]
         clock.say(run=name, one_hash=one_hash, seconds=seconds, error=found["gpu"]["error"])
+        equal = equal and one_hash
+    return equal
 
 
 def speed_cases() -> list[Case]:
@@ -291,7 +294,7 @@ def main() -> int:
         if "learning" in arguments.only:
             equal = learned_speeds(clock, arguments.tiny) and equal
         if "runs" in arguments.only:
-            hashes(clock, arguments.tiny)
+            equal = hashes(clock, arguments.tiny) and equal
     except EvoError as error:
         print(error, file=sys.stderr)
         return error.exit_code

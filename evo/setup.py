@@ -75,7 +75,7 @@ class LearnerOptions(Section):
     def _consistent(self) -> LearnerOptions:
         several = self.strategy in CLUSTERS
         if self.arithmetic == "exact" and (needs := self._only_tensorflow()):
-            raise ValueError(f'arithmetic: "exact" computes on the CPU, in float32, in one process; leave out {needs}')
+            raise ValueError(f'arithmetic: "exact" computes in float32, in one process; leave out {needs}')
         for device in self.devices:
             if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
                 raise ValueError(f'devices: "{device[:40]}" is not a device such as "GPU:0" or "CPU:1"')

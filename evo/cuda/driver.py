@@ -54,7 +54,10 @@ class CudaDriver(Device):
 
     def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled by the driver, which keeps the machine code for the next process."""
-        from evo.cuda.compiling import exact_ptx
+        try:
+            from evo.cuda.compiling import exact_ptx
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(f"{source.option}: numba-cuda cannot be imported ({error}); {INSTALL}") from error
 
         ptx = exact_ptx(source, arguments)
         (entry,) = re.findall(r"\.entry ([\w$]+)", ptx)
@@ -82,8 +85,9 @@ class CudaDriver(Device):
             self.send(array)
 
     def drop(self, array: NDArray[Any]) -> None:
-        """Free the memory of an array that was kept."""
-        self._do("cuMemFree_v2", ctypes.c_uint64(self._kept.pop(id(array))[0]))
+        """Free the memory of an array, if it is kept."""
+        if kept := self._kept.pop(id(array), None):
+            self._do("cuMemFree_v2", ctypes.c_uint64(kept[0]))
 
     def send(self, array: NDArray[Any]) -> None:
         """Copy an array that is kept to the GPU again."""

@@ -148,7 +148,7 @@ class Device(Protocol):
         """
 
     def drop(self, array: NDArray[Any]) -> None:
-        """Free the memory of an array that was kept."""
+        """Free the memory of an array, if it is kept."""
 
     def send(self, array: NDArray[Any]) -> None:
         """Copy an array that is kept to the device again."""

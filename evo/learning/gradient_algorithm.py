@@ -207,6 +207,10 @@ class GradientAlgorithm(Algorithm):
             self.notices.append(UNUSED.format(unused, section, "false" if envs else "true"))
         if not setup.network.memory and (unused := changed("bptt", "burn_in")):
             self.notices.append(FORGETS.format(unused))
+        if setup.learner is not None and setup.learner.device == "gpu":
+            from evo.learning.exact.cuda import refuse
+
+            refuse(method.learned_network, method.loss())
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}

@@ -19,7 +19,7 @@ from evo.workers import hardware
 from evo.workers.options import CANDIDATES_ON_GPU
 
 EPISODES = 32  # of a candidate
-ON_CPU = 1 << 31  # operations of a step of all candidates that a core plays, about
+ENOUGH = 0.3  # seconds of playing
 
 
 def on_fastest(experiment: Experiment, directory: Path) -> Experiment:
@@ -35,16 +35,15 @@ def on_fastest(experiment: Experiment, directory: Path) -> Experiment:
     environment = environment_of(experiment.environment)
     if environment.game is None or environment.players > 1 or not (gpus := len(hardware.visible())):
         return experiment
-    count = min(experiment.options.candidates(), CANDIDATES_ON_GPU)
-    few = max(1, min(count, ON_CPU // (EPISODES * experiment.network().flops)))
+    most = min(experiment.options.candidates(), CANDIDATES_ON_GPU)
     on_gpus = replace(experiment, workers=workers.model_copy(update={"kind": "gpu"}))
     on_core = replace(experiment, workers=workers.model_copy(update={"kind": "cpu", "count": 1}))
     try:
-        fast = frames_per_second(on_gpus, directory, gpus, count)
+        fast = frames_per_second(on_gpus, directory, gpus, min(16, most), most)
+        slow = frames_per_second(on_core, directory, 1, 1, most) * cores
     except EvoError as error:
         notice(f"workers play on the CPU: {error}")
         return experiment
-    slow = frames_per_second(on_core, directory, 1, few) * cores
     best = "GPUs" if fast > slow else "the CPU"
     plural = "s play" if gpus > 1 else " plays"
     notice(
@@ -54,14 +53,17 @@ def on_fastest(experiment: Experiment, directory: Path) -> Experiment:
     return on_gpus if fast > slow else experiment
 
 
-def frames_per_second(experiment: Experiment, directory: Path, tasks: int, candidates: int) -> float:
-    """Return how fast the workers of an experiment play tasks of fresh candidates, once all is compiled."""
-    nobody = np.full(candidates, -1, np.int32)
-    keys, scales = np.arange(candidates, dtype=np.uint64), np.ones(candidates, np.float32)
-    episodes = Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES))
-    task = Task(WeightSource(nobody, nobody, keys, scales), episodes)
+def frames_per_second(experiment: Experiment, directory: Path, tasks: int, least: int, most: int) -> float:
+    """Return how fast workers play tasks of fresh candidates, `least` at first, and more until that takes a while."""
+    episodes, count = Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)), least
     with closing(evaluator_of(experiment, directory)) as evaluator:
-        evaluator.map([task] * tasks)
-        began = time.perf_counter()
-        played = evaluator.map([task] * tasks)
-    return sum(result.frames for result in played.results) / (time.perf_counter() - began)
+        while True:
+            nobody = np.full(count, -1, np.int32)
+            keys, scales = np.arange(count, dtype=np.uint64), np.ones(count, np.float32)
+            task = Task(WeightSource(nobody, nobody, keys, scales), episodes)
+            began = time.perf_counter()
+            played = evaluator.map([task] * tasks)
+            took = time.perf_counter() - began
+            if (count > least or least == most) and (took > ENOUGH or count == most):  # the first compiles
+                return sum(result.frames for result in played.results) / took
+            count = min(4 * count, most)

@@ -145,6 +145,8 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
     other_version = OTHER_OPTIONS.format(printable(str(evidence.directory)))
     try:
         experiment = Experiment.load(path, resolved=True, hosts="ignored", **(flags or {}))
+        on_cpu = experiment.learner.model_copy(update={"device": "cpu"})  # which has the same bits
+        experiment = replace(experiment, learner=on_cpu)
         changed = difference(identity, experiment.identity())
     except ConfigurationError as error:
         *mistakes, last = str(error).splitlines()

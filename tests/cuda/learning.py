@@ -58,6 +58,13 @@ class Updates:
 
 def compare(case: Updates, device: Device, sides: tuple[int, ...] = SIDES) -> None:
     """Make the same updates on a device and on the CPU; every value, weight and moment is the same."""
+    learner = compared(case, device, sides)
+    learner.close()
+    learner.close()  # frees nothing twice
+
+
+def compared(case: Updates, device: Device, sides: tuple[int, ...] = SIDES) -> CudaLearner:
+    """Compare as `compare`, and return the learner of the device."""
     network, loss, data, weights = case.make()
     ours = CudaLearner(network, 1, loss, case.clip, device, sides)
     theirs = ExactLearner(network, 1, loss, case.clip)
@@ -75,7 +82,12 @@ def compare(case: Updates, device: Device, sides: tuple[int, ...] = SIDES) -> No
         found, wanted = (learner.update(rows, 1e-2, SETTINGS) for learner in (ours, theirs))
         for name, values in wanted.items():
             np.testing.assert_array_equal(found[name], values, name)
+        np.testing.assert_array_equal(ours.gradient(), theirs.gradient(), "gradient after an update")
+        outputs = (
+            learner.outputs(data["observations"].reshape(len(data["actions"]), -1), rows) for learner in (ours, theirs)
+        )
+        np.testing.assert_array_equal(*outputs, "outputs after an update")
     for name, array in theirs.state().items():
         np.testing.assert_array_equal(ours.state()[name], array, name)
     theirs.close()
-    ours.close()
+    return ours

@@ -11,6 +11,7 @@ import pytest
 
 from evo.cuda import driver
 from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from evo.learning.exact.cuda import SIZES
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
 
@@ -104,6 +105,18 @@ def test_arrays_go_to_the_device_and_come_back(library: Library) -> None:
 def test_a_learner_keeps_weights_on_the_device_which_come_back_when_they_are_asked_for(library: Library) -> None:
     learning.compare(UPDATES, driver.CudaDriver())
     assert all((room[-GUARD:] == 171).all() for room in library.memory.values())
+    assert len(library.memory) <= 1  # that of launches
+
+
+@needs_cuda
+@pytest.mark.long
+def test_a_learner_forgets_sizes_of_batches(library: Library) -> None:
+    counts = tuple(range(20 + SIZES, 20, -1))
+    learner = learning.compared(learning.Updates((3,), {"kind": "linear"}, counts=counts), driver.CudaDriver())
+    kept = len(library.memory)
+    for count in range(20, 3, -1):
+        learner.update(np.arange(count, dtype=np.int32), 1e-2, learning.SETTINGS)
+    assert len(library.memory) <= kept
 
 
 @pytest.mark.parametrize(("call", "kind"), [("cuInit", DeviceError), ("cuMemAlloc_v2", DeviceMemoryError)])

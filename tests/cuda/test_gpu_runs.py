@@ -177,4 +177,4 @@ def test_auto_plays_where_a_probe_finds_more_frames_a_second(
 def test_the_probe_plays_fresh_candidates(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     experiment = Experiment.load(tmp_path / "tiny.toml", "run.algorithm=ga", "workers.count=1")
-    assert placing.frames_per_second(experiment, tmp_path, 2, 3) > 0
+    assert placing.frames_per_second(experiment, tmp_path, 2, 1, 3) > 0

@@ -23,12 +23,14 @@ from evo.learning.exact import cuda_products as products
 from evo.learning.exact.learner import NUMBERS, ExactLearner
 from evo.learning.exact.losses import PolicyBatch, QBatch, loss_of
 from evo.learning.exact.plan import BLOCK, LAYER, Places, plan
+from evo.learning.exact.weights import Weights
 from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 
 SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: the largest that gives enough tiles
 ENOUGH = 132  # tiles: the multiprocessors of a large GPU
+SIZES = 8  # of batches whose launches are kept
 GOLDEN = 2 * BLOCK + 44  # examples that are compared with the CPU, at most
 GOLDEN_SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.2}
 KINDS = (WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY)
@@ -71,6 +73,14 @@ def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
     return table, places.size
 
 
+def refuse(network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss) -> None:
+    """ConfigurationError names a loss, or a layer of the network, that GPUs do not learn yet."""
+    if isinstance(loss, ActorLoss) or loss.has_target or getattr(loss, "bootstraps", False):
+        kind = type(loss).__name__
+        raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
+    table_of(network, 1)
+
+
 class CudaLearner(ExactLearner):
     """An exact learner whose updates a GPU computes."""
 
@@ -84,10 +94,7 @@ class CudaLearner(ExactLearner):
         sides: tuple[int, ...] = SIDES,
     ) -> None:
         """Prepare as the learner on CPUs; ConfigurationError names what GPUs do not learn yet."""
-        if isinstance(loss, ActorLoss) or loss.has_target or getattr(loss, "bootstraps", False):
-            kind = type(loss).__name__
-            raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
-        table_of(network, 1)
+        refuse(network, loss)
         super().__init__(network, threads, loss, max_gradient_norm)
         self._device, self._sides, self._block = device, sides, sides[0] ** 2  # threads of a block
         self._examples, self._launches = 0, dict[int, Launches]()
@@ -157,9 +164,28 @@ class CudaLearner(ExactLearner):
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
         names, values = self._compute(rows, settings)
         self._device.receive(values)
+        return dict(zip(names, values.copy(), strict=True))
+
+    def gradient(self) -> NDArray[np.float32]:
+        """Return the gradient of the newest batch, before it was clipped.  # [P]"""
         self._device.receive(self._gradients)
         self._gradient[:] = self._gradients[: self.network.size]
-        return dict(zip(names, values.copy(), strict=True))
+        return super().gradient()
+
+    def outputs(
+        self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
+    ) -> NDArray[np.float32]:
+        """Return the outputs of some observations, as `ExactLearner.outputs`."""
+        self._receive()
+        return super().outputs(observations, rows, weights)
+
+    def close(self) -> None:
+        """Free the GPU's memory, and end the threads."""
+        self.unload()
+        self._forget()
+        for array in (*self._kept, *self._learned, self._limit, self._norm):
+            self._device.drop(array)
+        super().close()
 
     def _compute(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         """Launch what computes the gradient of a batch; return the names of its values, and where these will be."""
@@ -169,6 +195,8 @@ class CudaLearner(ExactLearner):
         if count > self._examples:
             self._reserve(count)
         if (launches := self._launches.get(count)) is None:
+            if len(self._launches) == SIZES:
+                self._forget()
             launches = self._launches[count] = self._launches_of(count, len(names))
         inputs = self._observations.shape[1]  # type: ignore[union-attr]
         self._run(kernels.take_examples, count * inputs, self._layers, self._observations, rows, self._x)
@@ -182,9 +210,9 @@ class CudaLearner(ExactLearner):
 
     def _reserve(self, examples: int) -> None:
         """Reserve buffers for batches of up to so many examples."""
+        self._forget()
         for array in self._kept:
             self._device.drop(array)
-        self._launches.clear()
         self._layers, floats = table_of(self.network, examples)
         self._x = np.empty(floats, np.float32)
         self._gradients = np.empty(-(-examples // BLOCK) * self.network.size, np.float32)
@@ -193,11 +221,16 @@ class CudaLearner(ExactLearner):
         for array in self._kept[1:]:
             self._device.keep(array, copy=False)
 
+    def _forget(self) -> None:
+        """Drop what was prepared for batches."""
+        for launches in self._launches.values():
+            self._device.drop(launches.values)
+        self._launches.clear()
+
     def _launches_of(self, count: int, names: int) -> Launches:
         """Prepare the launches of a batch of `count` examples, layer by layer."""
         values = np.empty((names, count), np.float32)
         self._device.keep(values, copy=False)
-        self._kept.append(values)
         layers, x, gradients, size = self._layers, self._x, self._gradients, self.network.size
         w, blocks, last = self.network_weights.vector, -(-count // BLOCK), len(layers) - 1
         forward, backward = list[Launch](), list[Launch]()
