@@ -1,4 +1,4 @@
-"""Rate runs, champions and baselines of a game of several players by a round robin."""
+"""Rate champions and baselines of a game of several players."""
 
 from __future__ import annotations
 

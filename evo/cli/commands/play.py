@@ -1,4 +1,4 @@
-"""Play Snake yourself in the terminal, alone or next to a champion, or a game of several players against one."""
+"""Play a game in the terminal: Snake, or a seat among several players."""
 
 from __future__ import annotations
 
