@@ -1,4 +1,4 @@
-"""Play a game in the terminal: Snake, or a seat among several players."""
+"""Play in the terminal: Snake, or a seat among several players."""
 
 from __future__ import annotations
 
