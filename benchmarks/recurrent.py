@@ -107,7 +107,8 @@ def _add(table: Table, peer: Peer, python: Path, smoke: bool) -> None:
         waits[peer.name].append(seconds_to(peer.run(python, LONGEST, GOOD, seed)))
         waits["ours"].append(seconds_to(ours(LONGEST // each, peer.setting, GOOD, seed, EXPERIMENT)))
     for name in who:
-        wait = f"{median(waits[name]):.1f}" if waits[name] else ""
+        seconds = median(waits[name]) if waits[name] else math.nan
+        wait = f"not in {LONGEST:,} frames" if math.isinf(seconds) else "" if math.isnan(seconds) else f"{seconds:.1f}"
         table.rows.append([f"{name}, {peer.layer.upper()}", number(median(speeds[name])), wait])
     ratio = median(a / b for a, b in zip(speeds["ours"], speeds[peer.name], strict=True))
     if peer.faster:
