@@ -18,6 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "fitness.md").read_text()
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras, which saves
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras = pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     first, with_keras, module, third = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -31,6 +32,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert search.fitness < 1e-6
     assert best.calls == 3800
 
+    keras.utils.set_random_seed(1)
     exec(with_keras, names)
     trained = names["best"]
     assert isinstance(trained, evo.Optimum)
