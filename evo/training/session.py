@@ -41,7 +41,8 @@ class Session:
         forked: Validated | None = None,
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
-        experiment = on_fastest(experiment, store.directory)
+        if store.next_generation < experiment.generations:
+            experiment = on_fastest(experiment, store.directory)
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
         store.keep_every = experiment.run.keep_every
         network, self._process = experiment.network(), os.getpid()
