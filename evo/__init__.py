@@ -26,63 +26,37 @@ if TYPE_CHECKING:
     from evo.training.generation import AskTell
 
 __all__ = [
-    "AskTell",
-    "Comparison",
-    "Estimate",
-    "EvoError",
-    "Experiment",
-    "League",
-    "Optimum",
-    "Policy",
-    "Problem",
-    "Row",
-    "Run",
-    "Score",
-    "Search",
-    "SweepResult",
-    "compare",
-    "league",
-    "make_algorithm",
-    "maximise",
-    "minimise",
-    "plan",
-    "sweep",
-    "train",
-    "write_report",
-]
+    "AskTell", "Comparison", "Estimate", "EvoError", "Experiment", "League", "Optimum", "Policy", "Problem", "Row",
+    "Run", "Score", "Search", "SweepResult", "compare", "league", "make_algorithm", "maximise", "minimise", "plan",
+    "sweep", "train", "write_report",
+]  # fmt: skip
 
 _HOMES = {
-    "AskTell": "evo.training.generation",
-    "Comparison": "evo.comparison.tables",
-    "Estimate": "evo.planning.estimate",
-    "EvoError": "evo.errors",
-    "Experiment": "evo.config.experiment",
-    "League": "evo.comparison.league",
-    "Optimum": "evo.optimum",
-    "Policy": "evo.store.policy",
-    "Problem": "evo.environments.problem",
-    "Row": "evo.run",
-    "Run": "evo.store.run",
-    "Search": "evo.optimum",
-    "Score": "evo.store.champion",
-    "SweepResult": "evo.sweeps.sweeping",
-    "compare": "evo.comparison.training",
-    "league": "evo.comparison.league",
-    "make_algorithm": "evo.training.beginning",
-    "maximise": "evo.optimum",
-    "minimise": "evo.optimum",
-    "plan": "evo.planning.estimate",
-    "sweep": "evo.sweeps.sweeping",
-    "train": "evo.run",
-    "write_report": "evo.report.page",
+    "comparison.league": ("League", "league"),
+    "comparison.tables": ("Comparison",),
+    "comparison.training": ("compare",),
+    "config.experiment": ("Experiment",),
+    "environments.problem": ("Problem",),
+    "errors": ("EvoError",),
+    "optimum": ("Optimum", "Search", "maximise", "minimise"),
+    "planning.estimate": ("Estimate", "plan"),
+    "report.page": ("write_report",),
+    "run": ("Row", "train"),
+    "store.champion": ("Score",),
+    "store.policy": ("Policy",),
+    "store.run": ("Run",),
+    "sweeps.sweeping": ("SweepResult", "sweep"),
+    "training.beginning": ("make_algorithm",),
+    "training.generation": ("AskTell",),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'evo' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    for module, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"evo.{module}"), name)
+            return found
+    raise AttributeError(f"module 'evo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from evo.config.experiment import Experiment
 from evo.environment import RANDOM, Environment
 from evo.environments.gymnasium import PREFIX
 from evo.errors import ConfigurationError, counted, notice, typed
-from evo.exports.trackers import Trackers
+from evo.exports.metrics import Trackers
 from evo.plugins.registry import command
 from evo.process import ignored
 from evo.report.page import reported_at_end, write_at_end

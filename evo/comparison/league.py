@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison.formats import Column, Grid
-from evo.comparison.ratings import cycles, ratings
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM
@@ -24,7 +23,7 @@ from evo.plugins import registry
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.seatings import RANDOM_MOVES, Seated, SeatPlayer, play_seats
-from evo.statistics import Interval, mean_interval
+from evo.statistics import Interval, cycles, mean_interval, ratings
 from evo.store.run import Run
 from evo.training.testing import BLOCK
 

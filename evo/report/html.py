@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -11,7 +14,6 @@ from typing import Any
 
 from evo.errors import ConfigurationError, printable
 from evo.files.durable import replace_file, resources
-from evo.pages.champion import digest, inert
 
 LONGEST = 24  # characters of a name that stays in one line
 STYLES = ("uPlot.min.css", "report.css")
@@ -109,6 +111,17 @@ def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Seque
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+
+
+def inert(data: Mapping[str, Any]) -> str:
+    """Return JSON that cannot end its element, nor begin a comment or another one."""
+    plain = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def digest(part: str) -> str:
+    """Return the source expression by which the page's security policy lets this script or style run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode('ascii')}"
 
 
 def write_page(page: bytes, path: Path) -> Path:

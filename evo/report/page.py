@@ -34,7 +34,7 @@ from evo.report.html import (
     whole_page,
     write_page,
 )
-from evo.report.rating import rating_over_time
+from evo.report.league import rating_over_time
 from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several

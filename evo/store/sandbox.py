@@ -19,12 +19,22 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evo.errors import DataError, ResourceError
+from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.files.arrays import Layout, decode
 from evo.files.durable import open_regular, write_all
 from evo.files.layout import LARGEST_CHAMPION
-from evo.store.champion import ABOUT_LARGEST, Champion, champion_file, checked_champion, unpack
-from evo.store.keras_archive import ZIP, unpack_keras
+from evo.networks.keras_import import WEIGHTS, layers_in, member
+from evo.store.champion import (
+    ABOUT_LARGEST,
+    Champion,
+    champion_file,
+    checked_champion,
+    facts_of,
+    network_layers,
+    unpack,
+)
 
 WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
@@ -38,7 +48,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE, ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"  # how HDF5 files and .keras archives begin
 SIZES = struct.Struct("<QQ")
 OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, without the weights
 
@@ -74,7 +84,7 @@ def read_champion(path: Path, *, keras: bool = False) -> Champion:
 
 def guess_kind(head: bytes) -> str:
     """Guess what a file that is not HDF5 is, by its first bytes."""
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith(ZIP):
         first = head[30 : 30 + int.from_bytes(head[26:28], "little")].decode(errors="replace")
         if first.endswith(".npy"):
             return "an .npz archive of NumPy"
@@ -115,6 +125,25 @@ def child(source: str) -> None:
     except MemoryError:
         code = 5
     os._exit(code)
+
+
+def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
+    """Return the facts, as text, and the flat weights [P] of a .keras archive; DataError: it is damaged, or unknown."""
+    try:
+        found = layers_in(data)
+        layers = network_layers(found.network())
+        expected = {
+            path: Layout("<f4", shape) for (path, _), (_, shape) in zip(found.arrays, layers, strict=True) if path
+        }
+        arrays = decode(member(data, WEIGHTS, LARGEST_CHAMPION), expected, source, others=True)
+    except (ConfigurationError, ValueError) as error:
+        raise DataError(f"{source}: {error}") from error
+    parts = [
+        arrays[path].ravel() if path else np.full(shape, fill, np.float32).ravel()
+        for (path, fill), (_, shape) in zip(found.arrays, layers, strict=True)
+    ]
+    weights = np.concatenate(parts).astype("<f4", copy=False)
+    return facts_of(weights, layers, {}), weights
 
 
 def _end_with_parent() -> None:

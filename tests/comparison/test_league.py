@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 import evo
 from evo.comparison.league import round_robin_of
-from evo.comparison.ratings import cycles, ratings
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.seatings import RANDOM_MOVES, SeatPlayer, play_seats
+from evo.statistics import cycles, ratings
 from tests.helpers.calling import called, summary_of
 
 RUN = """

@@ -22,7 +22,7 @@ LAYERS = (
     "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
     "rollouts", "cuda", "player", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training",
-    "pages", "verify", "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning",
+    "verify", "comparison", "diagnosis", "exports", "sweeps", "report", "run", "optimum", "planning",
     "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from evo.environment import Environment
 from evo.networks.network import Network
-from evo.pages.champion import CORE, text
 from evo.records import Episodes, Result, Task, WeightSource
+from evo.report.champion import CORE, text
 from evo.rollouts.rollout import Rollout
 
 NODE = shutil.which("node")

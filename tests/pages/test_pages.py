@@ -17,9 +17,9 @@ from evo.errors import ConfigurationError
 from evo.kernels import lanes
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.pages.champion import checksum, page, playable, refuse_inference
 from evo.randomness import streams
 from evo.randomness.streams import seeds_of_test_episodes
+from evo.report.champion import checksum, page, playable, refuse_inference
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations, random_weights

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted, printable
-from evo.exports import networks, tables
+from evo.exports import metrics, networks
 from evo.files.durable import write_whole
 from evo.files.layout import CHAMPION
 from evo.plugins import registry
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evo.store.run import Run
 
 PAGE = "html"
-ENDINGS = {**networks.SUFFIXES, **tables.SUFFIXES, PAGE: ".html"}
+ENDINGS = {**networks.SUFFIXES, **metrics.SUFFIXES, PAGE: ".html"}
 MOST_EPISODES = 10_000
 LOADED = {
     "savedmodel": "model = tf.saved_model.load({file!r}); model.serve({inputs})",
@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--to",
-        choices=(*networks.FORMATS, PAGE, *tables.FORMATS),
+        choices=(*networks.FORMATS, PAGE, *metrics.FORMATS),
         required=True,
         help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
         "champion is a decision tree; html is a page in which the champion of Snake plays with the same bits, and "
@@ -74,7 +74,7 @@ def main(arguments: Namespace) -> int:
     file = _file(arguments, kind, source)
     from evo.store.run import Run
 
-    if kind in tables.FORMATS:
+    if kind in metrics.FORMATS:
         return _table(file, kind, source)
     run = Run(source, flags={"backend": "serial"})
     if file is None:
@@ -143,17 +143,16 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
 
     run = Run(source)
     if file is None:
-        print(tables.csv_of(run.metrics), end="")
+        print(metrics.csv_of(run.metrics), end="")
         return 0
-    write_whole(file, lambda place: tables.write_table(place, kind, run.metrics))
+    write_whole(file, lambda place: metrics.write_table(place, kind, run.metrics))
     print(f"{file}: {counted(len(run.metrics), 'generation')}")
     print(f"{'look at' if kind == 'tensorboard' else 'load'} it with: {LOADED[kind].format(file=str(file))}")
     return 0
 
 
 def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
-    from evo.pages.champion import EPISODES, champion_page
-    from evo.report import recorded
+    from evo.report.champion import EPISODES, RECORDED, champion_page, recorded_page
 
     # No folders: a page is shared, and pages of equal champions are equal wherever these are.
     more = ["--episodes", str(episodes)] if episodes and episodes != EPISODES else []
@@ -162,8 +161,8 @@ def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
         number, what = episodes or EPISODES, "with {} to verify"
         text = champion_page(run, _title(source), printable(command), number).encode()
     else:
-        number, what = episodes or recorded.EPISODES, "with the worst, the median and the best of {}"
-        text = recorded.recorded_page(run, _title(source), printable(command), number)
+        number, what = episodes or RECORDED, "with the worst, the median and the best of {}"
+        text = recorded_page(run, _title(source), printable(command), number)
     write_whole(file, lambda place: place.write_bytes(text))
     print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, {what.format(counted(number, 'game'))}")
     print("open it in any browser; it needs no network and no other file")

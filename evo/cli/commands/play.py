@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from evo.cli.terminal.human import Match, Opponent
+    from evo.cli.terminal.person import Opponent
     from evo.games.catalogue.snake import Options as Snake
     from evo.store.run import Run
 
@@ -50,14 +49,14 @@ def main(arguments: Namespace) -> int:
     word = str(arguments.run_dir)
     run = None if is_baseline(word) else Run(word, flags={"backend": "serial"})
     if run is None or run.environment.players > 1:
-        from evo.cli.terminal import seat
+        from evo.cli.terminal.person import play_seat
 
         games = round_robin_of([word if run is None else run])
         players, visible = games.environment.players, games.environment.visible
         mine = whole("--seat", arguments.seat, 0, players - 1) or 0
         if not visible:
             raise ConfigurationError(f"evo play: {games.experiment.environment.id} draws no pictures")
-        seat.play(games.environment, games.players[0], mine, episode, speed)
+        play_seat(games.environment, games.players[0], mine, episode, speed)
         return 0
     options = run.config.environment
     if not isinstance(options, Snake):
@@ -71,28 +70,25 @@ def main(arguments: Namespace) -> int:
 
 
 def _play(options: Snake, run: Run | None, episode: int, speed: int) -> None:
-    from evo.cli.terminal.human import Match, play, sides
+    from evo.cli.terminal.person import Match, play_episodes, play_snake, require_room, sides
     from evo.games.catalogue.snake.position import Game
     from evo.randomness.streams import seeds_of_test_episodes
 
-    needed, there = sides(options.size, 1 + (run is not None)), shutil.get_terminal_size()
-    if there.columns < needed[0] or there.lines < needed[1]:
-        wanted = f"{needed[0]} columns and {needed[1]} lines"
-        raise ConfigurationError(f"evo play: the terminal has {there.columns} x {there.lines}; enlarge it to {wanted}")
+    require_room(*sides(options.size, 1 + (run is not None)))
     rules = {**options.of_rules, "actions": "absolute"}  # arrows are directions
     with ExitStack() as stack:
         opponent = None if run is None else _champion(run, stack)
 
-        def begin(number: int) -> Match:
+        def play(number: int, read: Any) -> str:
             (seed,) = seeds_of_test_episodes(1, number).tolist()
-            return Match(Game(seed=seed, **rules), opponent(number) if opponent else None)
+            return play_snake(Match(Game(seed=seed, **rules), opponent and opponent(number)), number, speed, read)
 
-        play(begin, episode, speed)
+        play_episodes(play, episode)
 
 
 def _champion(run: Run, stack: ExitStack) -> Callable[[int], Opponent]:
     """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
-    from evo.cli.terminal.human import Opponent
+    from evo.cli.terminal.person import Opponent
     from evo.config.environments import environment_of
     from evo.training.testing import playing, record
 

@@ -54,10 +54,10 @@ def main(arguments: Namespace) -> int:
     # Before anything is made, for a device may be missing.
     plan = experiment.workers.plan(experiment.inference, experiment.learner_devices, arguments.dry_run)
     if arguments.dry_run:
-        from evo.exports import trackers
+        from evo.exports.metrics import require
         from evo.training.beginning import make_algorithm
 
-        trackers.require(arguments)
+        require(arguments)
         experiment.identity()
         make_algorithm(experiment).close()  # what a run would refuse is refused here too
         print(experiment.to_toml(counting=True), end="")

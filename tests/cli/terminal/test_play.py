@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.human import Match, Opponent, sides
+from evo.cli.terminal.person import Match, Opponent, sides
 from evo.cli.terminal.playback import names
 from snake.rules import Game
 from tests.helpers.calling import ROOT, SMALL, called

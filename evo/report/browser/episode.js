@@ -52,7 +52,7 @@ class Episode {
   }
 }
 
-/** Return a checksum of the bits of all outputs, -0 and 0 apart, that goes on from another (evo/pages/recorded.py). */
+/** Return a checksum of the bits of all outputs, -0 and 0 apart, that goes on from another (evo/report/champion.py). */
 function checksumOf(outputs, start) {
   const words = new Uint32Array(outputs.buffer, outputs.byteOffset, outputs.length);
   let sum = start;

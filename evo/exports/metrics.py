@@ -1,22 +1,29 @@
-"""Where a run's metrics go while it trains: TensorBoard's event files, Weights & Biases, MLflow."""
+"""A run's metrics for other software: as CSV, Parquet or TensorBoard's event files, and for trackers as it trains."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import os
 import socket
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from evo.errors import ConfigurationError, extra, first_line, notice
+from evo.errors import ConfigurationError, cell, extra, first_line, notice
 from evo.files.durable import resources
 from evo.files.layout import CHAMPION
 
+FORMATS = ("csv", "parquet", "tensorboard")
+SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
+GENERATION = "generation"
+
 Metrics = Mapping[str, float]
+Rows = Sequence[Metrics]  # of the generations from 0 on; what is unknown or not finite is left out
 
 
 class Tracker(Protocol):
@@ -40,10 +47,8 @@ class Events:
 
     def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
         """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""
-        self._protocol, self._summary = (
-            extra("tensorboardX.proto.event_pb2", wanted),
-            extra("tensorboardX.summary", wanted),
-        )
+        self._protocol = extra("tensorboardX.proto.event_pb2", wanted)
+        self._summary = extra("tensorboardX.summary", wanted)
         records = extra("tensorboardX.record_writer", wanted)
         directory.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.{socket.gethostname()}.{os.getpid()}"
@@ -184,3 +189,44 @@ def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, o
             yield from _flat(value, f"{section}{key}.")
         else:
             yield f"{section}{key}", value
+
+
+def write_table(file: Path, kind: str, rows: Rows) -> None:
+    """Write one row a generation in one of FORMATS; missing values stay empty.
+
+    Raises ConfigurationError where the library that it needs is not installed.
+    """
+    if kind == "csv":
+        file.write_text(csv_of(rows), encoding="utf-8")
+    elif kind == "parquet":
+        arrow, parquet = extra("pyarrow", "--to parquet"), extra("pyarrow.parquet", "--to parquet")
+        table = {GENERATION: arrow.array(range(len(rows)), arrow.int64())}
+        for name in columns(rows):
+            table[name] = arrow.array([row.get(name) for row in rows], arrow.float64())
+        parquet.write_table(arrow.table(table), str(file))
+    else:
+        seconds = 0.0  # that training had taken
+        with closing(Events(file, "--to tensorboard")) as events:
+            for generation, row in enumerate(rows):
+                seconds += row.get("seconds", 0.0)
+                events.add(generation, row, seconds)
+            events.flush()
+
+
+def columns(rows: Rows) -> list[str]:
+    """Return the names of all metrics, in the order in which they first come."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def csv_of(rows: Rows) -> str:
+    """Return the table as CSV with a header; numbers have all of their digits, and whole ones no point."""
+    text, names = io.StringIO(), columns(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([GENERATION, *map(cell, names)])
+    for generation, row in enumerate(rows):
+        writer.writerow([generation, *(_digits(row[name]) if name in row else "" for name in names)])
+    return text.getvalue()
+
+
+def _digits(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1 << 53 else repr(value)

@@ -1,14 +1,12 @@
-"""The web page of a champion: one HTML file that plays it in a browser, with its facts and a check of its play.
+"""The page of a champion: of Snake one that plays it in a browser, of another game one that shows recorded episodes.
 
-The page has the game and the network as JSON values, and test episodes that its play is compared with.
+The former has the game and the network as JSON values, and test episodes that its play is compared with.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
-import json
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
-from evo.errors import ConfigurationError, counted
+from evo.errors import ConfigurationError, DataError, counted
 from evo.games.catalogue import snake
 from evo.games.catalogue.snake import Options as Snake
 from evo.games.catalogue.snake.observations import LOCAL_AGE
@@ -27,10 +25,11 @@ from evo.networks.network import Options as Policy
 from evo.numbers import interval, number, percentage
 from evo.options import EnvironmentOptions
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Evaluator
-from evo.store.champion import score_in
+from evo.records import Evaluator, WeightSource
+from evo.report.html import digest, element, inert, joined, section, table, whole_page
+from evo.report.replays import ShownEpisode, results_of, shown_episode
 from evo.store.run import Run
-from evo.training.testing import BLOCK, played, playing
+from evo.training.testing import BLOCK, median_episode, played, playing, score_of
 from evo.version import __version__
 
 ALGORITHMS = {
@@ -42,6 +41,8 @@ CORE = ("philox.js", "snake.js", "network.js", "episode.js")  # what plays; also
 INTERFACE = ("drawing.js", "interface.js", "verification.js")
 STYLE, TEMPLATE = "page.css", "page.html"
 EPISODES = 200  # that a page can verify, unless asked for another number
+RECORDED = 32  # of which the worst, the median and the best are shown
+LARGEST = 40_000  # bytes of a recorded episode
 EPISODES_PER_TASK = 16  # all outputs of a task's episodes are in memory at once
 MASK32 = 0xFFFFFFFF
 START, PRIME, SHIFT = 2166136261, 16777619, 15
@@ -62,51 +63,50 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
     network, options = experiment.network(), experiment.environment
     data = playable(options, network, champion.weights)
     assert isinstance(options, Snake)  # or it would not be playable
-    score = score_in(champion.about)
-    block = experiment.test.block if score is None else score.block
+    block = experiment.test.block if run.test is None else run.test.block
     score_metric = environment_of(options).episode_metrics.index("score")
     with playing(experiment) as (evaluator, published):
         weights = published.publish(champion.weights[None])
         recorded = record(weights, evaluator, score_metric, block * BLOCK, episodes)
     data |= {"block": block, "first": block * BLOCK, "recorded": recorded._asdict()}
-    subtitle = summary(champion.about, options, network, experiment.algorithm)
-    return page(title, subtitle, facts(champion.about, options, network, command), data)
+    return page(title, summary(run), facts(run, command), data)
 
 
-def summary(about: Mapping[str, Any], options: Snake, network: Network, algorithm: str) -> str:
+def summary(run: Run) -> str:
     """Return what plays here and how well, in a sentence."""
-    score = score_in(about)
-    how_well = "" if score is None else f": {number(score.mean)} of {_most(options)} fruits on average"
-    who = f"A neural network of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
-    return f"{who}, plays Snake{how_well}."
+    network, algorithm, options = run.config.network(), run.config.algorithm, run.config.environment
+    kind = "neural network" if network.differentiable else network.called
+    how_well = "" if run.test is None else f": {number(run.test.mean)}{_of_most(options)} on average"
+    who = f"A {kind} of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
+    return f"{who}, plays {'Snake' if isinstance(options, Snake) else options.id}{how_well}."
 
 
-def facts(about: Mapping[str, Any], options: Snake, network: Network, command: str) -> Iterator[tuple[str, str]]:
-    """Yield names and values; `about` are the facts of the champion's file."""
-    score = score_in(about)
+def facts(run: Run, command: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values, as the champion's file has them."""
+    about, score, network, options = run.champion.about, run.test, run.config.network(), run.config.environment
     if score is None:
         yield "Score", "not tested yet"
     else:
         played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
-        scored = f"{number(score.mean)} of {_most(options)} fruits"
-        yield "Score", f"{scored} (95 % interval {interval(score.ci95)}) on {played}"
+        yield "Score", f"{number(score.mean)}{_of_most(options)} (95 % interval {interval(score.ci95)}) on {played}"
         if score.win_rate is not None:
             wins = (score.win_rate, *(score.win_ci95 or (0.0, 1.0)))
             rate, least, most = (percentage(share, ".1f") for share in wins)
-            yield "Boards filled", f"{rate} % (95 % interval {least} to {most} %)"
+            won = "Boards filled" if isinstance(options, Snake) else "Episodes won"
+            yield won, f"{rate} % (95 % interval {least} to {most} %)"
     found = f"found in generation {about.get('generation')} of {about.get('generations')}"
     yield "Algorithm", f"{about.get('algorithm')}, seed {about.get('seed')}, {found}"
-    mask = "no mask" if options.mask == "none" else f'mask "{options.mask}"'
-    yield "Game", f"{options.title()}, {options.actions} actions, {mask}"
+    if isinstance(options, Snake):
+        mask = "no mask" if options.mask == "none" else f'mask "{options.mask}"'
+        yield "Game", f"{options.title()}, {options.actions} actions, {mask}"
     yield "Network", f"{_layers(network)}; {network.size:,} weights"
     yield "State hash", str(about.get("state_hash", "unknown"))
     yield "Written by", f"snake-evo {__version__}"
     yield "Command", command
 
 
-def _most(options: Snake) -> int:
-    """Return the number of fruits that fill the board."""
-    return options.size**2 - options.start_length
+def _of_most(options: EnvironmentOptions) -> str:
+    return f" of {options.size**2 - options.start_length} fruits" if isinstance(options, Snake) else ""
 
 
 def _layers(network: Network) -> str:
@@ -148,17 +148,6 @@ def script(names: Iterable[str]) -> str:
     return '"use strict";\n' + "\n".join(map(text, names))
 
 
-def inert(data: Mapping[str, Any]) -> str:
-    """Return JSON that cannot end its element, nor begin a comment or another one."""
-    plain = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
-    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def digest(part: str) -> str:
-    """Return the source expression by which the page's security policy lets this script or style run."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode('ascii')}"
-
-
 def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.float32]) -> dict[str, Any]:
     """Return the game and the network as the scripts of a page read them.
 
@@ -169,7 +158,10 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
     if options.observation == "features":
         raise ConfigurationError('--to html: a page draws the board, but the champion sees "features" alone')
     refuse_inference(network.options)
-    refuse_layers(network)
+    if unknown := [layer.kind for layer in network.layers if not layer.weighted and not layer.gates]:
+        raise ConfigurationError(
+            f"--to html: the network has {unknown[0]}; only convolutions, dense and recurrent layers have a page"
+        )
     if not np.isfinite(weights).all():
         raise ConfigurationError("--to html: some weights of the champion are not finite, so it cannot play")
     side, _, planes = options.shape
@@ -189,15 +181,6 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
         "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
         "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
     }
-
-
-def refuse_layers(network: Network) -> None:
-    """Raise a ConfigurationError where a layer is none of those that the scripts compute."""
-    for layer in network.layers:
-        if not layer.weighted and not layer.gates:
-            raise ConfigurationError(
-                f"--to html: the network has {layer.kind}; only convolutions, dense and recurrent layers have a page"
-            )
 
 
 def refuse_inference(policy: Policy) -> None:
@@ -246,3 +229,39 @@ def checksum(outputs: NDArray[np.float32]) -> int:
         total = ((total ^ word) * PRIME) & MASK32
         total ^= total >> SHIFT
     return total
+
+
+def recorded_page(run: Run, title: str, command: str, episodes: int = RECORDED) -> bytes:
+    """Return the page, on which the champion plays the worst, median and best of the first test episodes.
+
+    ConfigurationError: the environment draws no pictures. DataError: its outputs are not finite, or its episodes are
+    too long to be shown.
+    """
+    environment, champion = run.environment, run.champion
+    if not environment.visible:
+        raise ConfigurationError(f"--to html: {run.config.environment.id} draws no pictures")
+    block = (run.test.block if run.test else run.config.test.block) * BLOCK
+    seeds = seeds_of_test_episodes(episodes, block)
+    with playing(run.config) as (evaluator, published):
+        source = WeightSource.of_row(published=published.publish(champion.weights[None]))
+        (result,) = results_of(evaluator, [source], seeds)
+        scores = score_of(result, environment.episode_metrics)
+        order = scores.argsort(kind="stable")
+        named = {"Worst": int(order[0]), "Median": median_episode(scores), "Best": int(order[-1])}
+        shown: list[ShownEpisode] = []
+        for label, episode in named.items():
+            seed = seeds[episode : episode + 1]
+            (played,) = results_of(evaluator, [source], seed, record=True)
+            one = shown_episode(run, f"{label} of {episodes}", played, int(seed[0]), LARGEST)
+            if one is not None:
+                shown.append(one)
+    if not shown:
+        raise DataError(f"--to html: the episodes of {run.name} are too long to be shown")
+    listed = [*facts(run, command), ("Mean of those shown from", number(float(np.mean(scores))))]
+    body = joined([
+        element("header", element("h1", title), element("p", summary(run), class_="verdict")),
+        section("Episodes", element("div", id="replays"), element("noscript", "Episodes need JavaScript.")),
+        section("Facts", table(["fact", "value"], listed, class_="facts")),
+    ])  # fmt: skip
+    data = {"replays": [{"label": one.label, "score": one.score, "steps": one.steps, **one.frames} for one in shown]}
+    return whole_page(title, body, data, ("replays.js",))

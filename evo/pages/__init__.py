@@ -1,1 +1,0 @@
-"""A champion's web page: its data, and the scripts that play it in a browser."""
