@@ -13,14 +13,17 @@ import pytest
 from benchmarks import comparison, game, gpu, gymnax_games, report, rollout, scaling, simulation, startup
 from benchmarks.__main__ import RATIOS, RESULTS, SECTIONS, SMOKE, main, measured
 from benchmarks.costs import Master
-from benchmarks.peers import ENVIRONMENTS, Peer
+from benchmarks.peers import ENVIRONMENTS, Peer, searches
 from benchmarks.pool_model import simulate
 from benchmarks.report import Measured
 from benchmarks.steadiness import Steadiness
 from benchmarks.tables import Form, Limit, Table, failing, grid, number
+from evo.config.experiment import Experiment
+from evo.plugins.registry import load
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
+from evo.run import train
 from evo.workers import hardware
 from snake.rules import Game
 
@@ -356,3 +359,11 @@ def test_a_smoke_run_measures_every_section_and_fails_on_nothing_but_ratios() ->
     assert len(titles) == len(SMOKE), child.stdout + child.stderr
     assert "Traceback" not in child.stderr, child.stderr
     assert child.returncode == int("too slow: " in child.stderr), child.stderr  # other tests may run beside it
+
+
+def test_a_search_of_another_library_is_trained_as_an_algorithm(tmp_path: Path) -> None:
+    asked = ("run.algorithm=searches", "searches.library=deap", "searches.population=32", "searches.sigma=0.5")
+    load([searches])
+    experiment = Experiment.load(ROOT / "experiments" / "games" / "ga_catch.toml", *asked, "test.every=0")
+    fitness = [row.metrics["mean"] for row in train(experiment, tmp_path / "run", plugins=[searches])][:20]
+    assert fitness[-1] > fitness[0]
