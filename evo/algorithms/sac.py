@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,9 +154,7 @@ class SAC(TwinCriticMethod):
 
             noise = self.noise(generation, update, ACTOR)
             actions, log_probabilities = self.act(batch.observations, noise)  # a ~ pi(. | s_t)
-            (q_1, slopes_1), (q_2, slopes_2) = (
-                self.slopes(critic, batch.observations, actions) for critic in self.critics
-            )
+            (q_1, slopes_1), (q_2, slopes_2) = self.of_both(partial(self.slopes, batch.observations, actions))
             first = q_1 <= q_2
             slopes = np.where(first[:, None], slopes_1, slopes_2)  # of min(Q1, Q2)
             q_value = np.where(first, q_1, q_2)

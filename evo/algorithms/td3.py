@@ -104,7 +104,7 @@ class TD3(TwinCriticMethod):
             if critic.updates % options.policy_delay:
                 continue
             actions, _ = self.act(batch.observations, no_noise)  # pi(s_t)
-            q_value, slopes = self.slopes(critic, batch.observations, actions)
+            q_value, slopes = self.slopes(batch.observations, actions, critic)
             actor_means.add(self.update_actor(batch, no_noise, q_value, slopes, {}))
             self.move_targets(*self.critics, actor)
         return {

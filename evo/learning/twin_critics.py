@@ -6,9 +6,10 @@ the hidden layers of the policy, the observation and the action side by side as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from evo.records import Arrays
 from evo.setup import Setup
 
 Floats = NDArray[np.float32]
+Found = TypeVar("Found")
 ACTOR_INIT_SCALE = np.float32(0.01)  # of the output layer's first weights: all actions start near 0
 TARGETS, ACTOR = range(2)  # the streams of noise of an update
 
@@ -126,6 +128,7 @@ class TwinCriticMethod(OffPolicyMethod):
         self._rows = np.arange(options.batch_size, dtype=np.int32)
         self._nothing = np.zeros(options.batch_size, np.int32)  # "actions" of networks with one output
         self._critics: list[ExactLearner] = []
+        self._second = ThreadPoolExecutor(1, "critic")
 
     @property
     def learned_network(self) -> Network:
@@ -143,8 +146,9 @@ class TwinCriticMethod(OffPolicyMethod):
         """The two critics, made when they are first needed."""
         if not self._critics:
             network, setup, norm = self.critic_network, self.setup, self._options.max_gradient_norm
+            threads = max(1, setup.learner_threads // 2)  # both are computed at once
             for number in (1, 2):
-                critic = ExactLearner(network, setup.learner_threads, CriticLoss(1, False, 0.0), norm, to_inputs=True)
+                critic = ExactLearner(network, threads, CriticLoss(1, False, 0.0), norm, to_inputs=True)
                 critic.warm_up()
                 critic.begin(weights := collecting.initial_weights(network, setup.seed, number))
                 critic.set_target(weights)
@@ -157,6 +161,18 @@ class TwinCriticMethod(OffPolicyMethod):
         learner = super().learner
         assert self.critics
         return learner
+
+    def of_both(self, compute: Callable[[ExactLearner], Found]) -> tuple[Found, Found]:
+        """Return what a function returns of both critics, which it computes at once where there are two threads."""
+        first, second = self.critics
+        if self.setup.learner_threads == 1:
+            return compute(first), compute(second)
+        other = self._second.submit(compute, second)
+        try:
+            found = compute(first)
+        finally:
+            wait([other])
+        return found, other.result()
 
     # An update, in parts ----------------------------------------------------------------------------------------------
 
@@ -184,17 +200,17 @@ class TwinCriticMethod(OffPolicyMethod):
     def target_values(self, observations: Floats, actions: Floats) -> Floats:
         """Return the smaller one of the target networks' values.  # [B]"""
         seen = np.concatenate([observations, actions], axis=1)
-        one, two = (critic.outputs(seen, self._rows, critic.target)[:, 0] for critic in self.critics)
-        return np.minimum(one, two)
+        return np.minimum(*self.of_both(lambda critic: critic.outputs(seen, self._rows, critic.target)[:, 0]))
 
     def update_critics(self, batch: ReplayBatch, targets: Floats) -> Values:
         """Move both critics towards the targets [B], and target networks after them; return the first one's values."""
         data = {"observations": np.concatenate([batch.observations, batch.actions], axis=1), "targets": targets}
-        found: list[Values] = []
-        for critic in self.critics:
+
+        def update(critic: ExactLearner) -> Values:
             critic.load({**data, "actions": self._nothing})
-            found.append(critic.update(self._rows, self._options.critic_learning_rate, {}))
-        return found[0]
+            return critic.update(self._rows, self._options.critic_learning_rate, {})
+
+        return self.of_both(update)[0]
 
     def update_actor(
         self, batch: ReplayBatch, noise: Floats, values: Floats, slopes: Floats, settings: Mapping[str, float]
@@ -203,7 +219,7 @@ class TwinCriticMethod(OffPolicyMethod):
         self.learner.load({"observations": batch.observations, "noise": noise, "slopes": slopes, "values": values})
         return self.learner.update(self._rows, self._options.learning_rate, settings)
 
-    def slopes(self, critic: ExactLearner, observations: Floats, actions: Floats) -> tuple[Floats, Floats]:
+    def slopes(self, observations: Floats, actions: Floats, critic: ExactLearner) -> tuple[Floats, Floats]:
         """Return a critic's values of actions, and their derivatives by these.  # [B], [B, D]"""
         values, slopes = critic.slopes(np.concatenate([observations, actions], axis=1))
         return values, np.ascontiguousarray(slopes[:, self._inputs :])
@@ -235,5 +251,6 @@ class TwinCriticMethod(OffPolicyMethod):
     def close(self) -> None:
         """End the threads of actor and critics."""
         super().close()
+        self._second.shutdown()
         for critic in self._critics:
             critic.close()

@@ -86,7 +86,7 @@ def test_the_actor_s_gradient_is_the_one_of_keras_through_actor_and_critic(modul
     method = method_of(made(module))
     batch, noise = method.batch(5, 0), normal_noise(3, 150, 1)
     critic = method.critics[0]
-    values, slopes = method.slopes(critic, batch.observations, method.act(batch.observations, noise)[0])
+    values, slopes = method.slopes(batch.observations, method.act(batch.observations, noise)[0], critic)
     actor = method.learner
     assert isinstance(actor, ExactLearner)
     actor.load({"observations": batch.observations, "noise": noise, "slopes": slopes, "values": values})

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo.compiled.buffers import aligned
 from evo.compiled.functions import integer_power
 from evo.learning.exact import losses, squashed
-from evo.learning.exact.passes import forward, gradients_of, slopes_of, unpack
+from evo.learning.exact.passes import gradients_of, outputs_of, unpack
 from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
@@ -232,18 +232,8 @@ class ExactLearner(Learner):
 
     def slopes(self, observations: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the first output of each observation, and its gradient by it.  # [B, I] -> [B], [B, I]"""
-        rows, weights = np.arange(len(observations), dtype=np.int32), self.network_weights
-        (layers, _, group, *_), packed, slopes = self._plan, weights.packed(), np.empty_like(observations)
-        values = np.empty((len(rows), 1), np.float32)
-
-        def part(first: int, workspace: Workspace) -> None:
-            these = slice(first, min(first + group, len(rows)))
-            slopes_of(layers, weights.vector, packed, observations, rows[these], len(rows[these]), workspace)
-            _copy_left(workspace, layers[-1], "output", "row", values[these])
-            _copy_left(workspace, layers[0], "d_input", "input_size", slopes[these])
-
-        self._threads.for_each(part, range(0, len(rows), group))
-        return values[:, 0], slopes
+        rows, slopes = np.arange(len(observations), dtype=np.int32), np.empty_like(observations)
+        return self._outputs(observations, rows, None, self.network_weights, slopes)[:, 0], slopes
 
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
@@ -252,19 +242,23 @@ class ExactLearner(Learner):
 
         With memory, these are the loaded ones, for their states were loaded with them.
         """
-        weights, rows = weights or self.network_weights, self._checked(rows, len(observations))
+        rows = self._checked(rows, len(observations))
         _, rows, carried = (rows, rows, None) if self._pieces is None else self._sequences(rows, self._pieces)
-        layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
-        last = layers[self._plan.chain - 1]
+        return self._outputs(observations, rows, carried, weights or self.network_weights, None)
+
+    def _outputs(
+        self, observations: NDArray[np.float32], rows: Rows, carried: Any, weights: Weights, slopes: Any
+    ) -> NDArray[np.float32]:
+        """Return the outputs [B, O] of rows; write their `slopes` [B, I], where there are any."""
+        network = self._plan.layers, weights.vector, weights.packed()
         out = np.empty((len(rows), self.network.outputs), np.float32)
 
-        def part(first: int, workspace: Workspace) -> None:
-            count = min(group, len(rows) - first)
-            workspace = workspace._replace(**carried(first)) if carried else workspace
-            forward(layers, weights.vector, packed, observations, rows[first:], 0, count, workspace)
-            _copy_left(workspace, last, "output", "row", out[first : first + count])
+        def block(begin: int, workspace: Workspace) -> None:
+            places = begin, min(begin + BLOCK, len(rows)), self._plan.group
+            workspace = workspace._replace(**carried(begin)) if carried else workspace
+            outputs_of(*network, observations, rows[begin:], places, workspace, out, slopes)
 
-        self._threads.for_each(part, range(0, len(rows), group))
+        self._threads.for_each(block, range(0, len(rows), BLOCK))
         return out
 
     def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -333,12 +327,6 @@ class ExactLearner(Learner):
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
-
-
-def _copy_left(workspace: Workspace, layer: Any, place: str, distance: str, out: NDArray[np.float32]) -> None:
-    """Copy the rows that a pass has left at a place of a layer."""
-    start, step = int(layer[place]), int(layer[distance])
-    out[:] = workspace.floats[start : start + len(out) * step].reshape(len(out), step)[:, : out.shape[1]]
 
 
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:

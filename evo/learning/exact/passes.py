@@ -298,14 +298,27 @@ def gradients_of(layers, weights, packed, observations, rows, places, workspace,
     finish(layers, end - begin, workspace, sums)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def slopes_of(layers, weights, packed, observations, rows, count, workspace):  # type: ignore[no-untyped-def]
-    """Compute the first outputs of `count` examples, and their gradients by the inputs, at `d_input` of layer 0."""
-    forward(layers, weights, packed, observations, rows, NONE, count, workspace)
-    last = layers[layers.shape[0] - 1]
-    for e in range(count):
-        workspace.floats[last.d_output + e * last.row] = ONE
-    backward(layers, weights, packed, NONE, count, workspace, None)
+@njit(cache=True, error_model="numpy", nogil=True)
+def outputs_of(layers, weights, packed, observations, rows, places, workspace, out, slopes):  # type: ignore[no-untyped-def]
+    """Write the outputs [B, O] of a block, and the `slopes` [B, I] of the first ones by the inputs; None: no slopes.
+
+    Other arguments are as `gradients_of` takes them.
+    """
+    begin, end, group = places
+    x, inputs, last = workspace.floats, layers[0], layers[chain_length(layers[0], layers) - 1]
+    for first in range(begin, end, group):
+        count, place = min(group, end - first), first - begin
+        forward(layers, weights, packed, observations, rows, place, count, workspace)
+        for e in range(count):
+            for o in range(out.shape[1]):
+                out[first + e, o] = x[last.output + e * last.row + o]
+        if slopes is not None:
+            for e in range(count):
+                x[last.d_output + e * last.row] = ONE
+            backward(layers, weights, packed, place, count, workspace, None)
+            for e in range(count):
+                for i in range(slopes.shape[1]):
+                    slopes[first + e, i] = x[inputs.d_input + e * inputs.input_size + i]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
