@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -38,88 +39,37 @@ class Shown(Protocol):
         """Return a picture for a film, uint8 [H, W, 3]."""
 
 
+def computed_once(function: Callable[[Any], Any]) -> Any:
+    """Return a property with a value that is kept, by which a class has one of the attributes of `Environment`."""
+    return cached_property(function)
+
+
 class Environment(Protocol):
     """An environment of an experiment; one of a plug-in subclasses it, and so has the defaults."""
 
     dear: ClassVar[bool] = True  # it is not compiled: by default fewer frames evaluate, and tasks are smaller
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of an observation."""
-
-    @property
-    def actions(self) -> int:
-        """The number of actions or, where they are continuous, of their dimensions."""
-
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """A name for each action, as in "left"; empty where the environment names none."""
-        return ()
-
-    @property
-    def observation_names(self) -> tuple[str, ...]:
-        """A name for each number of an observation, in order; empty where the environment names none."""
-        return ()
-
-    @property
-    def unit_actions(self) -> bool:
-        """Whether continuous actions are numbers from -1 to 1."""
-        return True
-
-    @property
-    def continuous(self) -> bool:
-        """Whether actions are numbers, not choices."""
-        return False
-
-    @property
-    def normalisation(self) -> Normalisation | None:
-        """How observations are normalised; None where they are as the environment gives them."""
-        return None
-
-    @property
-    def codes(self) -> int:
-        """How many codes 0, 1, 2, ... the values of an observation are; 0 where they are not codes."""
-        return 0
-
-    @property
-    def episode_metrics(self) -> tuple[str, ...]:
-        """The names of the metrics of an episode."""
-        return ()
-
-    @property
-    def score_bounds(self) -> tuple[float, float] | None:
-        """The lowest and the highest score that an episode can have; None where they are not known."""
-        return None
-
-    @property
-    def baselines(self) -> Mapping[str, Callable[[int], float]]:
-        """Players that need no learning: functions from the seed of an episode to its score."""
-        return {}
-
-    @property
-    def players(self) -> int:
-        """How many players there are."""
-        return 1
-
-    @property
-    def opponents(self) -> Any:
-        """Which networks play the other seats of a game of several players, an `Opponents`; None: none do."""
-        return None
-
-    @property
-    def baseline_seconds(self) -> Mapping[str, float]:
-        """About how many seconds of processor time an episode of each of these players takes, where that is known."""
-        return {}
-
-    @property
-    def symmetry(self) -> Literal["", "mirror", "dihedral"]:
-        """Transforms that keep the value of an observation [H, W, C]: mirrored columns, rotations as well, or none."""
-        return ""
-
-    @property
-    def game(self) -> Any:
-        """The `CompiledGame`, where there is one; None: it is played through Gymnasium's interface."""
-        return None
+    shape: tuple[int, ...]  # of an observation
+    actions: int  # how many choices there are or, where actions are continuous, how many numbers an action has
+    action_names: tuple[str, ...] = ()  # as in "left"; empty where the environment names none
+    observation_names: tuple[str, ...] = ()  # of each number of an observation, in order; empty: it names none
+    continuous: bool = False  # whether actions are numbers, not choices
+    unit_actions: bool = True  # whether continuous actions are numbers from -1 to 1
+    normalisation: Normalisation | None = None  # None: observations are as the environment gives them
+    codes: int = 0  # how many codes 0, 1, 2, ... the values of an observation are; 0: they are not codes
+    episode_metrics: tuple[str, ...] = ()  # names of the metrics of an episode
+    score_bounds: tuple[float, float] | None = None  # lowest and highest score of an episode; None: not known
+    baselines: Mapping[str, Callable[[int], float]] = {}  # players without learning: from an episode's seed to a score
+    baseline_seconds: Mapping[str, float] = {}  # of processor time for an episode of theirs, about, where it is known
+    players: int = 1
+    opponents: Any = None  # the `Opponents` that play the other seats of a game of several players; None: no networks
+    symmetry: Literal["", "mirror", "dihedral"] = ""  # keeps an observation's value: mirrored columns, also rotations
+    game: Any = None  # the `CompiledGame`; None: it is played through Gymnasium's interface
+    seed_bits: int = 64  # of a seed that `env().reset` gets: the upper ones of an episode's 64
+    instances: int = 16  # environments that are open in a process, at most, whose episodes are played side by side
+    notices: tuple[str, ...] = ()  # what a user should know of it when a run begins
+    problem: Any = None  # the `Problem`, a function of the weights themselves; None: a network plays
+    visible: bool = False  # whether `replayed` shows episodes
+    sources: str = ""  # a hash of the source files of a plug-in's game, which must not change within a run
 
     @property
     def recorded_as(self) -> Any:
@@ -127,34 +77,9 @@ class Environment(Protocol):
         return self.game
 
     @property
-    def seed_bits(self) -> int:
-        """The bits of a seed that `env().reset` is given: the upper ones of an episode's 64."""
-        return 64
-
-    @property
-    def instances(self) -> int:
-        """How many environments are open in a process at most, whose episodes are played side by side."""
-        return 16
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What a user should know of it when a run begins."""
-        return ()
-
-    @property
-    def problem(self) -> Any:
-        """The `Problem`, a function of the weights themselves; None: a network plays."""
-        return None
-
-    @property
     def returns_type(self) -> type[np.int64 | np.float64]:
         """The type of returns: int64 thousandths of a compiled game, else float64."""
         return np.float64 if self.game is None else np.int64
-
-    @property
-    def visible(self) -> bool:
-        """Whether `replayed` shows episodes."""
-        return False
 
     def replayed(self, seed: int, actions: Sequence[Any], *, pictures: bool = True) -> tuple[list[Shown], float]:
         """Play the actions of an episode again; return every position, the first one too, and the score.
@@ -162,11 +87,6 @@ class Environment(Protocol):
         No positions where `visible` or `pictures` is false; a score of NaN where it cannot be played again.
         """
         return [], math.nan
-
-    @property
-    def sources(self) -> str:
-        """A hash of the source files of a plug-in's game, which must not change within a run; else empty."""
-        return ""
 
     def check(self) -> None:
         """Play briefly, and raise ConfigurationError where the environment's code breaks the contract."""
@@ -181,10 +101,7 @@ class Environment(Protocol):
 
 
 def per_task(environment: Environment, count: int, usual: int) -> int:
-    """Return how many of `count` episodes or candidates play in one task: fewer than usual where frames are dear.
-
-    That depends on no number of workers, so that results do not.
-    """
+    """Return how many of `count` episodes or candidates play in a task, fewer than usual where frames are dear."""
     return max(1, min(usual, count // TASKS)) if environment.dear else usual
 
 
@@ -213,10 +130,7 @@ class Curriculum:
             yield self.evaluation
 
     def slot(self, number: int) -> int:
-        """Return which set of environments side by side a generation plays in.
-
-        The one of a single table goes on where training becomes as validation; of several, each has its own.
-        """
+        """Return the set of environments side by side of a generation: one of its own for each of several tables."""
         turn, several = self.turn(number), len(self.training) > 1
         return turn if turn is not None else several * len(self.training)
 

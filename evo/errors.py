@@ -88,10 +88,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 
 def closest(wrong: str, known: Iterable[str]) -> str:
-    """Return the closest of the known names, or nothing where none is close.
-
-    A word in front, as in restart_population, makes another thing of what is known.
-    """
+    """Return the closest of the known names, or ""; a word in front, as in restart_population, makes another thing."""
     names = [name for name in known if not wrong.endswith(f"_{name}")]
     close = difflib.get_close_matches(wrong[:100], names, 1)
     close = close or [name for name in names if len(wrong) > 1 and name.startswith(wrong)]

@@ -162,15 +162,11 @@ def _grouped(model: type[BaseModel], values: Any, error: ValidationError) -> lis
 
 
 def _table(path: Path) -> Path:
-    """Return the part of a path before any item of a list."""
     return tuple(itertools.takewhile(lambda step: isinstance(step, str), path))
 
 
 def _inside(location: Iterable[str | int], values: Any) -> tuple[Path, Any]:
-    """Return the part of a location that leads through the values, and what is there.
-
-    Pydantic adds the branches of a union to a location.
-    """
+    """Return the part of a location that leads through values, without branches of unions, and what is there."""
     path: list[str | int] = []
     for step in location:
         known = step in values if isinstance(values, Mapping) else isinstance(values, list) and isinstance(step, int)
@@ -182,7 +178,6 @@ def _inside(location: Iterable[str | int], values: Any) -> tuple[Path, Any]:
 
 
 def _fields(model: type[BaseModel], path: Path) -> list[str]:
-    """Return the keys of the table at a path in a model; none where that is not a section."""
     for step in path:
         if isinstance(step, int):  # of a list, whose items the step before it led to
             continue

@@ -256,7 +256,6 @@ def _experiment(
     sections: Mapping[str, Mapping[str, object]],
     folder: Path | None = None,
 ) -> Experiment:
-    """Return the experiment of a search; a start that no module declares is written into a folder."""
     unused = {*sections} & {*registry.names("algorithms")} - {algorithm}
     if unused:
         name = min(unused)
@@ -287,7 +286,9 @@ def _experiment(
         "workers": {**workers},
     }
     if folder is not None and not declared and problem.first.any():
-        usual["run"]["init_from"] = str(_start_file(folder, problem.first))
+        path = folder / CHAMPION
+        path.write_bytes(encode_champion(problem.first, [("0_vector_values", problem.first.shape)], {})[0])
+        usual["run"]["init_from"] = str(path)
     merged: dict[str, Any] = {key: {**usual.get(key, {}), **sections.get(key, {})} for key in {**usual, **sections}}
     return Experiment.build(**merged)
 
@@ -315,11 +316,3 @@ def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     registry.load([registry.HERE])
     registry.searched_here.set({name: problem})
     return registry.HERE, name, False
-
-
-def _start_file(folder: Path, start: NDArray[np.float32]) -> Path:
-    """Write a vector as a champion that a run can start from; return its path."""
-    data, _ = encode_champion(start, [("0_vector_values", start.shape)], {})
-    path = folder / CHAMPION
-    path.write_bytes(data)
-    return path

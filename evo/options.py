@@ -118,20 +118,13 @@ class AlgorithmOptions(Section):
     replays: ClassVar[bool] = False  # whether a resume plays recorded training episodes again
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = ""  # what is recorded; "" = no transitions
     output: ClassVar[Literal["", "tanh"]] = ""  # the activation of outputs that it needs; "" = that of [policy]
-    in_probe: ClassVar[Mapping[str, Any]] = {}  # options with other values in a short probe of what a run takes
+    in_probe: ClassVar[Mapping[str, Any]] = {}  # in a short probe of what a run takes: what begins late begins at once
     noise_recipe: ClassVar[int] = 1  # of its candidates; 2 where weights have standard deviations of their own
 
     generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")
 
-    def for_probe(self) -> Self:
-        """Return the options for a short probe of what a run takes: what begins late in a run begins at once."""
-        return self.model_copy(update={"generations": 0, **self.in_probe})
-
     def extra_outputs(self, environment: Any) -> int:
-        """Return how many outputs the network has besides the scores of actions.
-
-        ConfigurationError: the algorithm cannot act in this environment.
-        """
+        """Return how many outputs there are besides the scores of actions; ConfigurationError: it cannot act there."""
         return 0
 
     @property

@@ -158,10 +158,7 @@ def worst(spec: RunSpec, task: Task) -> Result:
 
 
 def _on_gpu(rollouts: list[Any], segments: bool) -> list[Any]:
-    """Return rollouts on the GPU of this process, which gives the bits of the CPU's kernel, as golden tasks show.
-
-    ConfigurationError where one cannot be there, DeviceError where there is no GPU, or one with other bits.
-    """
+    """Return rollouts on this process's GPU, with the CPU's bits; an EvoError where they cannot be there."""
     from evo.cuda.driver import device_of_process
     from evo.cuda.rollout import CudaRollout
 

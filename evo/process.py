@@ -76,10 +76,7 @@ def raise_stopped() -> None:
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore the signals while this process closes its files: a second Ctrl-C loses nothing.
-
-    Only the main thread handles signals; in other threads this does nothing.
-    """
+    """Ignore the signals while this process closes its files; in other threads than the main one, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -146,7 +143,6 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, as Python does."""
     if _compiles(frame):
         _defer(number)
     else:
@@ -154,10 +150,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _compiles(frame: FrameType | None) -> bool:
-    """Return whether LLVM is on the stack, which cannot unwind and ends in a segmentation fault after an exception.
-
-    Or what stops the clocks while it compiles, which would stand still for ever.
-    """
+    """Return whether LLVM, which cannot unwind, or what stops the clocks while it compiles, is on the stack."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith((COMPILER, clock.__name__)):
             return True

@@ -127,10 +127,7 @@ class LearnerOptions(Section):
 
     @property
     def threading(self) -> tuple[int, int]:
-        """Return TensorFlow's threads inside an operation, and for operations in parallel.
-
-        A learner on one device has a part of the batch for every thread; several devices wait for each other.
-        """
+        """Return TensorFlow's threads inside an operation, and for operations in parallel, as for parts of a batch."""
         if self.strategy != "one":
             return self.thread_count, OPERATIONS
         return (self.thread_count, 1) if self.devices else (1, self.thread_count)
@@ -147,10 +144,7 @@ class LearnerOptions(Section):
         return [STALE.format(self.staleness)] if self.staleness else []
 
     def ignored_by(self, algorithm: str) -> str:
-        """Return a notice for an algorithm that computes no gradients: which of these options it ignores.
-
-        Threads and types are not named: files that other algorithms run set them, too.
-        """
+        """Return which options an algorithm without gradients ignores; others may share threads and types."""
         changed = [key for key in self.model_dump(exclude_defaults=True) if key not in ("threads", "dtype")]
         if not changed:
             return ""

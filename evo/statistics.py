@@ -188,7 +188,6 @@ def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> floa
 
 
 def _is_exact(first: int, second: int) -> bool:
-    """Return whether all ways are looked at for these numbers of seeds."""
     return math.comb(first + second, first) <= MOST_WAYS
 
 

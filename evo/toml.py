@@ -41,7 +41,6 @@ def value_text(value: object) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return the TOML escape of a control character."""
     return f"\\U{ord(character):08x}" if ord(character) > 0xFFFF else f"\\u{ord(character):04x}"
 
 

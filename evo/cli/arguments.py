@@ -86,10 +86,7 @@ def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
 
 
 def refuse_others(paths: Iterable[Path]) -> None:
-    """Raise a DataError that names the run that may be meant, where one of these paths is none but such a run is near.
-
-    Other paths that are no runs pass: the command says what it needs.
-    """
+    """Raise a DataError that names the run that may be meant, where a path is none but such a run is near."""
     for path in paths:
         with suppress(OSError):  # of which the command says more
             if why := _meant(path):
@@ -114,6 +111,5 @@ def _meant(path: Path) -> str:
 
 
 def _runs_in(folder: Path) -> dict[str, Path]:
-    """Return the run directories of a folder, by their names."""
     runs = (file.parent for file in folder.glob(f"*/{MANIFEST}"))
     return {one.name: one for one in runs if str(one).isprintable()}

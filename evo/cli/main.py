@@ -94,7 +94,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     facts: object = None
     try:
         raise_stopped()
-        _refuse_control_characters(words)
+        if hidden := next(filter(CONTROL.search, words), ""):  # it would forge or hide lines wherever it is shown
+            raise ConfigurationError(f"'{printable(hidden)}': no name or value holds line ends or control characters")
         arguments = parser.parse_args(words)
         _refuse_surroundings()
         refuse_others(opened(name, arguments))
@@ -140,18 +141,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     return code
 
 
-def _refuse_control_characters(words: Sequence[str]) -> None:
-    """Raise a ConfigurationError where a word would forge or hide lines wherever it is shown."""
-    for word in words:
-        if CONTROL.search(word):
-            raise ConfigurationError(f"'{printable(word)}': no name or value holds line ends or control characters")
-
-
 def _refuse_surroundings() -> None:
-    """Raise an error where not even the libraries fit into memory, Numba may not compile, or the directory is gone.
-
-    OpenBLAS would end the process while it is imported, and Numba would fail then.
-    """
+    """Raise an error where libraries do not fit into memory, Numba may not compile, or the directory is gone."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY * 10**6:
         raise ResourceError(

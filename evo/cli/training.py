@@ -116,7 +116,6 @@ def train_to_the_end(
 
 @contextmanager
 def _said_while_endless(display: Display, store: Store, endless: str) -> Iterator[None]:
-    """Say what limits episodes where the first generation goes on for long."""
     text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
     first = store.next_generation
     timer = threading.Timer(PATIENCE, lambda: display.say(text) if store.next_generation == first else None)
@@ -138,7 +137,6 @@ def _nothing_to_do(done: int, wanted: int) -> str:
 
 
 def _notices(experiment: Experiment, store: Store) -> None:
-    """Say what a user should know of the run directory and of options without an effect."""
     workers, texts = experiment.workers, list(store.notices)
     if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
         texts.append(ignored)
@@ -192,7 +190,6 @@ def missing_kernels(experiment: Experiment) -> list[str]:
 
 
 def _say_as_compiled(kinds: Sequence[str], display: Display) -> None:
-    """Say which kinds of kernels are compiled, and then when each is."""
     left, began = list(kinds), time.monotonic()
 
     def say(kind: str) -> None:
@@ -207,10 +204,7 @@ def _say_as_compiled(kinds: Sequence[str], display: Display) -> None:
 
 
 def record_game(session: Session, display: Display) -> Recording | None:
-    """Return the test episode of the median score, if it can be shown, or must be checked since the game is not ours.
-
-    None where there is no champion. ConfigurationError where the episode shows that the game breaks its contract.
-    """
+    """Return the test episode of the median score where it can be shown, or must be checked: the game is not ours."""
     weights, scores = session.algorithm.best, session.scores
     if weights is None or scores is None:
         return None

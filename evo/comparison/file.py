@@ -176,7 +176,6 @@ def _misplaced(directory: str) -> str:
 
 
 def _section(tables: Mapping[str, Any]) -> tuple[ComparisonSection | None, list[Mistake]]:
-    """Return the validated section, and all mistakes."""
     mistakes = []
     for name, value in tables.items():
         if name != SECTION:
@@ -247,6 +246,5 @@ def _of_this_file(
 
 
 def _twice(values: Sequence[object]) -> str:
-    """Return that a value is named twice, if one is."""
     twice = [value for place, value in enumerate(values) if value in values[:place]]
     return f"{shown(twice[0])} is named twice" if twice else ""

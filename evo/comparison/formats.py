@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evo.comparison.curves import Plot, Reached, Reaching, plots
-from evo.comparison.methods import Method, Pair
+from evo.comparison.methods import Method, Pair, Plot, Reached, Reaching, plots
 from evo.comparison.tables import Comparison, Table
 from evo.errors import cell, extra, printable
 from evo.files.durable import resources
@@ -84,10 +83,6 @@ def _p_value(value: float | None) -> str:
     return "< 0.001" if value is not None and value < 0.001 else _known("{:.3f}", value)
 
 
-def _unknown(one: Reached) -> str:
-    return f" ({one.unknown} not known: no test in metrics.jsonl)" if one.unknown else ""
-
-
 def _spent(name: str) -> Callable[[Reached], str]:
     """Return the column of what was spent until a score was reached."""
 
@@ -138,12 +133,13 @@ PAIRS = (
 )  # fmt: skip
 REACHED = (
     Column("method", lambda one: one.method),
-    Column("runs that reach it", lambda one: f"{one.reached} of {one.runs}{_unknown(one)}"),
+    Column("runs that reach it", lambda one: f"{one.reached} of {one.runs}"
+           + f" ({one.unknown} not known: no test in metrics.jsonl)" * bool(one.unknown)),
     Column("frames", _spent("frames")),
     Column("forward passes", _spent("forward_passes")),
     Column("multiply-adds", _spent("multiply_adds")),
     Column("CPU", _spent("cpu_seconds")),
-)
+)  # fmt: skip
 
 
 def grids(table: Table) -> Iterator[Grid]:
@@ -239,7 +235,6 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {"markdown": markdown, "csv": 
 
 
 def _notes(table: Table) -> list[str]:
-    """Return the notes of a table, the baselines first."""
     players = [
         f"{name} {number(baseline.mean)} ({interval(baseline.ci95)}, {baseline.episodes} episodes)"
         for name, baseline in table.baselines.items()
@@ -284,7 +279,6 @@ def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def _drawn(matplotlib: Any, plot: Plot, title: str) -> Any:
-    """Return a figure of these curves and their intervals."""
     figure = matplotlib.figure.Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     lines = []

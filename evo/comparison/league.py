@@ -112,10 +112,7 @@ class RoundRobin:
     def play(
         self, first: int, second: int, seeds: NDArray[np.uint64], opening: int = 0, mode: str = "greedy"
     ) -> tuple[NDArray[np.int64], Seated]:
-        """Play the episodes of seeds [E] in all seatings; return who sat where, and what became of them, seed by seed.
-
-        # [E S, players]
-        """
+        """Play seeds [E] in all seatings, seed by seed; return who sat where, and what came of it.  # [E S, players]"""
         seating = np.tile(self.seatings(first, second), (len(seeds), 1))
         each = np.repeat(seeds, len(seating) // len(seeds))
         rule = RULES["softmax" if mode == "sample" else "greedy"]
@@ -173,10 +170,6 @@ def baseline_of(experiment: Experiment, name: str) -> SeatPlayer:
     return SeatPlayer(name, RANDOM_MOVES - known.index(wanted))
 
 
-def _percent(ends: Interval) -> str:
-    return f"{percentage(ends[0])} to {percentage(ends[1])} %"
-
-
 RATINGS = (
     Column("player", lambda one: one.name),
     Column("rating", lambda one: f"{one.rating:+.0f}", "on the scale of Elo; the mean of all players is 0"),
@@ -191,12 +184,12 @@ MEETINGS = (
     Column("lost", lambda one: f"{one.losses:,}"),
     Column("mean", lambda one: number(one.mean), "mean return of the first"),
     Column("points", lambda one: f"{percentage(one.points)} %", "share of the points of the first"),
-    Column("95 %", lambda one: _percent(one.ci95), "interval of the points"),
+    Column("95 %", lambda one: " to ".join(map(percentage, one.ci95)) + " %", "interval of the points"),
 )
 
 
 def league(
-    players: Sequence[Player],
+    players: Sequence[Player] | RoundRobin,
     *,
     episodes: int = EPISODES,
     block: int = 0,
@@ -211,20 +204,7 @@ def league(
     of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
     gets a line before each pair. ConfigurationError, DataError: as `round_robin_of`.
     """
-    games = round_robin_of(players, sets)
-    return played(games, episodes=episodes, block=block, opening=opening, mode=mode, progress=progress)
-
-
-def played(
-    games: RoundRobin,
-    *,
-    episodes: int = EPISODES,
-    block: int = 0,
-    opening: int = 0,
-    mode: str = "greedy",
-    progress: Callable[[str], object] | None = None,
-) -> League:
-    """Return the league of a round robin; the options are as in `league`."""
+    games = players if isinstance(players, RoundRobin) else round_robin_of(players, sets)
     count, names = len(games.players), games.names
     if count < 2:
         raise ConfigurationError("a league needs two players or more: runs, champion files, or GAME:BASELINE")
@@ -244,7 +224,7 @@ def played(
         meetings.append(
             Meeting(
                 names[first], names[second], len(points), wins, len(points) - wins - losses, losses, mean, share,
-                (low, high), _different(seating, seated),
+                (low, high), len(np.unique(np.concatenate([seating.T.astype(np.int8), seated.actions]), axis=1).T),
             )
         )  # fmt: skip
     order = sorted(
@@ -265,10 +245,6 @@ def _points(seating: NDArray[np.int64], seated: Seated, first: int) -> tuple[NDA
     theirs = np.where(mine, -np.inf, seated.returns).max(axis=1)
     mean = float((seated.returns * mine).sum() / mine.sum())
     return (np.sign(ours - theirs) + 1) / 2, mean
-
-
-def _different(seating: NDArray[np.int64], seated: Seated) -> int:
-    return len(np.unique(np.concatenate([seating.T.astype(np.int8), seated.actions]), axis=1).T)
 
 
 def _notes(meetings: Sequence[Meeting], opening: int) -> list[str]:
@@ -295,7 +271,6 @@ def _rules(experiment: Experiment) -> dict[str, Any]:
 
 
 def _of_run(name: str, run: Run) -> SeatPlayer:
-    """Return the champion of a run; DataError where its weights are not finite."""
     weights = run.champion.weights
     if not np.isfinite(weights).all():
         raise DataError(f"{name}: some weights of the champion are not finite, so it cannot play")

@@ -82,10 +82,7 @@ def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
 
 
 def trained_run(run: PlannedRun) -> ComparedRun | None:
-    """Return what came of a run; None where training has not ended, or its champion is not tested.
-
-    DataError: its files are damaged.
-    """
+    """Return what came of a run; None where it has not ended, or is not tested. DataError: it is damaged."""
     if not (run.directory / MANIFEST).exists():
         return None
     store, experiment = Store.read(run.directory), run.experiment
@@ -159,7 +156,6 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 
 def _compared(method: str, run: Run) -> ComparedRun:
-    """Return what came of a run that was trained before."""
     done = run.store.next_generation
     found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
     try:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from evo.comparison.curves import Reaching, reaching, score_between
-from evo.comparison.methods import Method, Pair, judged, method_of, pair_of
+from evo.comparison.methods import Method, Pair, Reaching, judged, method_of, pair_of, reaching, score_between
 from evo.comparison.runs import ComparedRun, Place, place_of
 from evo.config.environments import environment_of
 from evo.config.sections import plural
@@ -98,7 +97,6 @@ def comparison_of(
 
 
 def _notes(methods: Sequence[Method], runs: Sequence[ComparedRun]) -> list[str]:
-    """Return what a reader must know before comparing these methods."""
     limits = {name for run in runs for name in run.experiment.run.budget.limits()}
     amount = limits.pop() if len(limits) == 1 else "frames"  # which is to be equal
     notes = []

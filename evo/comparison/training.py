@@ -134,10 +134,7 @@ def _cores_of(learner: LearnerOptions) -> int:
 def _side_by_side(
     planned: Sequence[PlannedRun], live: Show | None, begin: Callable[[PlannedRun], Trained]
 ) -> Iterator[tuple[int, ComparedRun]]:
-    """Yield the number and the result of every run as it ends, each in a process of its own.
-
-    LockedError: another process trains one of them; then all others stop too.
-    """
+    """Yield number and result of every run as it ends; LockedError: another process trains one, and all others stop."""
     most, waiting = at_once(planned), deque(enumerate(planned))
     running: dict[int, subprocess.Popen[str]] = {}
     try:
@@ -158,7 +155,6 @@ def _side_by_side(
 
 
 def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Trained]) -> Trained | ComparedRun:
-    """Begin to train, or return what came of a run that has ended before, or that cannot begin."""
     try:
         found = trained_run(run)
         return begin(run) if found is None else found
@@ -167,7 +163,6 @@ def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Trained]) -> Trained |
 
 
 def _ended(run: PlannedRun, failure: str) -> ComparedRun:
-    """Return what came of a run that has just ended, and may have failed."""
     try:
         found = None if failure else trained_run(run)
     except FAILURES as error:
@@ -187,7 +182,6 @@ def _process_of(run: PlannedRun) -> subprocess.Popen[str]:
 def _first_to_end(
     planned: Sequence[PlannedRun], running: Mapping[int, subprocess.Popen[str]], live: Show | None
 ) -> tuple[int, str, str]:
-    """Wait for one of these runs; return its number and its output."""
     shown = time.monotonic()
     while True:
         for number, process in running.items():
@@ -224,7 +218,6 @@ def _failure(code: int, out: str, err: str) -> str:
 
 
 def _stop(processes: Collection[subprocess.Popen[str]]) -> None:
-    """Have runs stop at their last commits, and wait for them."""
     with ignored():
         for process in processes:
             process.terminate()

@@ -40,10 +40,7 @@ WITHOUT_DDPG = "; for continuous actions choose td3 or sac, ppo, or evolution, a
 
 
 def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return every section by its name, and the options of [workers] that only other backends have.
-
-    ConfigurationError: all mistakes, a line each.
-    """
+    """Return every section by name, and options of [workers] of other backends; ConfigurationError: all mistakes."""
     try:
         others, mistakes = _of_other_backends(source.tables)
         mistakes += _hosts(source)
@@ -123,7 +120,6 @@ def _unknown_name(folder: str, name: str) -> str:
 
 
 def _value_of(tables: Mapping[str, Any], section: str, key: str) -> Any:
-    """Return the value of a key, valid or not, or its default."""
     default = FIXED[section].model_fields[key].default if section in FIXED else "snake"
     values = tables.get(section)
     return values.get(key, default) if isinstance(values, Mapping) else default
@@ -154,10 +150,7 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def play_here(tables: dict[str, Any], backend: object) -> None:
-    """Remove from the tables of a file what would play on other machines, unless a `backend` was typed.
-
-    Hosts that the file names are removed in any case.
-    """
+    """Remove from tables what would play elsewhere, unless a `backend` was typed, and in any case hosts of the file."""
     values = tables.get("workers")
     if isinstance(values, dict) and backend is None and values.get("backend", HERE[0]) not in HERE:
         tables["workers"] = {key: value for key, value in values.items() if key == "candidates_per_task"}
@@ -212,7 +205,6 @@ def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[M
 
 
 def _unknown_key(sections: Mapping[str, Section], path: tuple[str, ...]) -> list[Mistake]:
-    """Return the mistake where a key that is to have its default does not exist."""
     value: Any = sections.get(path[0])
     if value is None:
         return _unknown_sections({path[0]: {}}, list(sections))
@@ -287,7 +279,6 @@ def _check_training(options: EnvironmentOptions, environment: Environment, algor
 
 
 def _made(options: Any, use: Callable[[Environment], object]) -> list[Mistake]:
-    """Return what is wrong where the environment of these options is made, and used in this way."""
     try:
         use(environment_of(options))
     except ConfigurationError as error:

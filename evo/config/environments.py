@@ -27,10 +27,7 @@ def environment_of(options: EnvironmentOptions) -> Environment:
 
 
 def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curriculum:
-    """Return in which environments training takes place; `environment` is that of validation and test.
-
-    ConfigurationError: a network of the one does not fit the other.
-    """
+    """Return where training takes place, and validation in `environment`; ConfigurationError: networks do not fit."""
     if environment.opponents is not None:
         if "population" in environment.opponents.networks:
             wrong = "the population plays in training alone, as in [environment.training.opponents]"

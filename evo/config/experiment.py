@@ -249,7 +249,8 @@ class Experiment:
 
     def code(self) -> dict[str, dict[str, str]]:
         """Return digests of a game's code and of the plug-ins', where they are not of this program."""
-        sources, plugins = environment_of(self.environment).sources, code.of_plugins()
+        sources = environment_of(self.environment).sources
+        plugins = {name: code.of_plugin(name) for name in registry.with_results()}
         found = {code.GAME: {"sources": sources} if sources else {}, code.PLUGINS: plugins}
         return {key: digests for key, digests in found.items() if digests}
 
@@ -302,10 +303,7 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return a line for every key that differs between two identities; arithmetic stands for all that it depends on.
-
-    Code that differs comes last; see `evo.plugins.code.changes`.
-    """
+    """Return a line for every key that differs; arithmetic stands for all that it depends on, code comes last."""
     ours, theirs = (_flat({key: value for key, value in each.items() if key != code.PLUGINS}) for each in (one, other))
     differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     if ARITHMETIC in differing:
@@ -317,7 +315,6 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def _content(source: str) -> str:
-    """Return the SHA-256 of the champion that a run starts from, or nothing where it starts from none."""
     if not source:
         return ""
     path = Path(source)
@@ -345,6 +342,5 @@ def _text(values: Mapping[str, Any], key: str) -> str:
 
 
 def _named(tables: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return the names of algorithm and environment in the tables of an experiment, None for a missing one."""
     sections = (tables.get("run"), "algorithm"), (tables.get("environment"), "id")
     return tuple(one.get(key) if isinstance(one, Mapping) else None for one, key in sections)

@@ -217,7 +217,6 @@ def _near(path: Path) -> str:
 
 
 def _explained(file: str, text: str, message: str) -> str:
-    """Return tomllib's message in the form of all others, FILE:LINE first."""
     match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     if not match:
         return f"{file}:1: {printable(message)}"

@@ -107,10 +107,7 @@ class ValidationOptions(Section):
     finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most; Gymnasium's by default 4")
 
     def affordable(self, candidates: int, episodes: int) -> Self:
-        """Return these options with a twentieth of the training episodes in validation, where that is not set.
-
-        `episodes` are those of a training generation, of all `candidates`.
-        """
+        """Return these options with a twentieth of all training `episodes` in validation, where that is not set."""
         chosen = {name: getattr(self, name) for name in self.model_fields_set}
         finalists = chosen.setdefault("finalists", min(FINALISTS, candidates))
         networks = VALIDATION_SHARE * min(finalists, candidates)

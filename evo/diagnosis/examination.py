@@ -59,10 +59,7 @@ class Diagnosis:
 
 
 def examine(directory: Path) -> Diagnosis:
-    """Read a run and examine it.
-
-    Raises DataError where it is no run, or its configuration or all of its checkpoints are damaged.
-    """
+    """Read a run and examine it; DataError where it is no run, or is damaged."""
     return diagnosis(Run(directory))
 
 

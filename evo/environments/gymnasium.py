@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_vali
 
 from evo import environment
 from evo.environments.instances import OPEN, Instance, close, normalisation_of
-from evo.environments.spaces import DRAWN, Pixels, Spaces, spaces_of, with_array_observations, with_known_actions
+from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
@@ -105,10 +105,7 @@ class Options(EnvironmentOptions):
 
 
 def _wrapper(named: str) -> Callable[[Any], Any]:
-    """Return the class that "module:Class" names; no module is imported because an experiment file names it.
-
-    MissingPluginError: the module is neither gymnasium.wrappers nor a plug-in.
-    """
+    """Return the class that "module:Class" names; MissingPluginError: of neither gymnasium.wrappers nor a plug-in."""
     import gymnasium.wrappers
 
     module, _, name = named.partition(":")
@@ -135,6 +132,11 @@ def is_registered(identifier: str) -> bool:
     return name in gymnasium.registry or any(known.rpartition("-v")[0] == name for known in gymnasium.registry)
 
 
+def _as_of(part: str, name: str) -> Any:
+    """Return a property of an environment that is one of its spaces or options."""
+    return environment.computed_once(lambda self: getattr(getattr(self, part), name))
+
+
 @dataclass(frozen=True)
 class GymnasiumEnvironment(environment.Environment):
     """A Gymnasium environment with observations of float32."""
@@ -157,12 +159,9 @@ class GymnasiumEnvironment(environment.Environment):
             )
         return env if by is None else normalised(env, by)
 
-    @cached_property
+    @environment.computed_once
     def normalisation(self) -> environment.Normalisation | None:
-        """How observations are normalised, where they are.
-
-        The moments are of episodes without a limit of steps but the registered one, so they are the same in training.
-        """
+        """How observations are normalised, by moments of episodes with the registered limit of steps alone."""
         if not self.options.normalise:
             return None
         return _normalisation_of(
@@ -208,47 +207,16 @@ class GymnasiumEnvironment(environment.Environment):
             close(env)
         return known[1]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of an observation."""
-        return self._spaces.shape
+    shape, actions = _as_of("_spaces", "shape"), _as_of("_spaces", "actions")
+    continuous, unit_actions = _as_of("_spaces", "continuous"), _as_of("_spaces", "unit_actions")
+    recorded_as, notices, visible = (
+        _as_of("_spaces", "pixels"),
+        _as_of("_spaces", "notices"),
+        _as_of("_spaces", "drawn"),
+    )
+    seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")
 
-    @property
-    def actions(self) -> int:
-        """Return the number of actions or, where they are continuous, of their dimensions."""
-        return self._spaces.actions
-
-    @property
-    def unit_actions(self) -> bool:
-        """Return whether actions are a Box from -1 to 1."""
-        return self._spaces.unit_actions
-
-    @property
-    def continuous(self) -> bool:
-        """Return whether actions are numbers, not choices."""
-        return self._spaces.continuous
-
-    @property
-    def recorded_as(self) -> Pixels | None:
-        """Return how pixels are recorded, where observations are pixels."""
-        return self._spaces.pixels
-
-    @property
-    def seed_bits(self) -> int:
-        """Return how many bits a seed has."""
-        return self.options.seed_bits
-
-    @property
-    def instances(self) -> int:
-        """Return how many environments are open in a process at most."""
-        return self.options.instances
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Return what a user should know of its observations."""
-        return self._spaces.notices
-
-    @property
+    @environment.computed_once
     def baselines(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player, whose score is NaN where an episode has no end."""
         return {environment.RANDOM: self._random_return}
@@ -261,11 +229,6 @@ class GymnasiumEnvironment(environment.Environment):
             if one.steps == LONGEST_RANDOM:
                 return math.nan
         return one.total
-
-    @property
-    def visible(self) -> bool:
-        """Return whether it draws pictures."""
-        return self._spaces.drawn
 
     def replayed(
         self, seed: int, actions: Sequence[Any], *, pictures: bool = True

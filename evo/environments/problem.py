@@ -114,10 +114,7 @@ class Problem:
         return weights.copy() if self.bounds is None else np.clip(weights, *self.bounds)
 
     def values(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> NDArray[np.float64]:
-        """Return what is maximised, the fitness or less it, and then the measures.  # [1 + M]
-
-        ConfigurationError where the function fails.
-        """
+        """Return what is maximised, and then the measures; ConfigurationError where the function fails.  # [1 + M]"""
         x = self.inside(weights)
         given = x if model is None else model.with_weights(x)
         try:
@@ -229,34 +226,25 @@ class ProblemEnvironment(environment.Environment):
     """A problem where an environment is expected; nothing is observed and nothing is chosen."""
 
     dear: ClassVar[bool] = False
+    shape, continuous = (0,), True
     options: Options
 
-    @functools.cached_property
+    @environment.computed_once
     def problem(self) -> Problem:
         """The function with its start and bounds."""
         return self.options.problem
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return that nothing is observed."""
-        return (0,)
-
-    @property
+    @environment.computed_once
     def actions(self) -> int:
         """Return the length of the vector."""
-        return self.problem.first.size
+        return int(self.problem.first.size)
 
-    @property
-    def continuous(self) -> bool:
-        """Return that the vector has numbers."""
-        return True
-
-    @property
+    @environment.computed_once
     def episode_metrics(self) -> tuple[str, ...]:
         """Return the names of the measures."""
         return tuple(self.problem.measures)
 
-    @property
+    @environment.computed_once
     def sources(self) -> str:
         """A digest of a function that no module has, which must not change within a run, with its start and bounds."""
         if self.options.id.split(":")[1] != registry.HERE:

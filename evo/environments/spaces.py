@@ -161,10 +161,7 @@ def _side_by_side(frames: Any) -> Any:
 
 
 def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool = False) -> gymnasium.Env[Any, Any]:
-    """Return an environment with Discrete actions from 0 on, or with a one-dimensional Box of them.
-
-    Numbers are `rescaled` from -1 to 1. ConfigurationError where its actions are others, or more than can be recorded.
-    """
+    """Return an environment with Discrete actions from 0, or a Box [D], `rescaled` or not, or a ConfigurationError."""
     from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
     from gymnasium.wrappers import RescaleAction, TransformAction
 

@@ -30,10 +30,7 @@ class Tracker(Protocol):
     """What shows the metrics of a run."""
 
     def add(self, generation: int, row: Metrics, moment: float) -> None:
-        """Add the metrics of a generation, finite numbers; `moment` is in seconds."""
-
-    def flush(self) -> None:
-        """Show what was added."""
+        """Add and show the metrics of a generation, finite numbers; `moment` is in seconds."""
 
     def close(self) -> None:
         """End, after what was added is written."""
@@ -62,9 +59,6 @@ class Events:
         """Add a scalar for each metric."""
         for name, value in row.items():
             self._write(moment, step=generation, summary=self._summary.scalar(name, value))
-
-    def flush(self) -> None:
-        """Write what was added to the file."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -91,9 +85,6 @@ class WeightsAndBiases:
         """Log a step."""
         self._run.log(dict(row), step=generation)
 
-    def flush(self) -> None:
-        """Do nothing: it writes by itself."""
-
     def close(self) -> None:
         """End the run."""
         self._run.finish()
@@ -110,9 +101,6 @@ class MLflow:
     def add(self, generation: int, row: Metrics, moment: float) -> None:
         """Log a step."""
         self._flow.log_metrics(dict(row), step=generation, timestamp=int(1000 * moment))
-
-    def flush(self) -> None:
-        """Do nothing: it writes by itself."""
 
     def close(self) -> None:
         """End the run."""
@@ -165,7 +153,6 @@ class Trackers:
         for typed, tracker in [*self._open.items()]:
             try:
                 tracker.add(generation, row, time.time())
-                tracker.flush()
             except Exception as error:
                 why = getattr(error, "strerror", None) or first_line(error)
                 notice(f"{typed}: no more metrics are written: {why}")
@@ -192,10 +179,7 @@ def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, o
 
 
 def write_table(file: Path, kind: str, rows: Rows) -> None:
-    """Write one row a generation in one of FORMATS; missing values stay empty.
-
-    Raises ConfigurationError where the library that it needs is not installed.
-    """
+    """Write a row a generation in one of FORMATS; ConfigurationError: the library that it needs is not installed."""
     if kind == "csv":
         file.write_text(csv_of(rows), encoding="utf-8")
     elif kind == "parquet":
@@ -210,7 +194,6 @@ def write_table(file: Path, kind: str, rows: Rows) -> None:
             for generation, row in enumerate(rows):
                 seconds += row.get("seconds", 0.0)
                 events.add(generation, row, seconds)
-            events.flush()
 
 
 def columns(rows: Rows) -> list[str]:

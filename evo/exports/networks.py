@@ -24,10 +24,7 @@ SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx", "python": ".py"} 
 
 
 def write_network(file: Path, kind: str, run: Run) -> None:
-    """Write the champion in one of FORMATS.
-
-    Raises ConfigurationError where the library that it needs is not installed, or the champion has no such form.
-    """
+    """Write the champion in one of FORMATS; ConfigurationError: a library is missing, or it has no such form."""
     network, weights, environment = run.config.network(), run.champion.weights, run.environment
     if kind not in ("npz", "python") and not network.differentiable:
         instead = "--to python or --to npz" if network.called == "decision tree" else "--to npz"
@@ -51,10 +48,7 @@ def write_network(file: Path, kind: str, run: Run) -> None:
 
 
 def layers_of(network: Network, normalisation: Normalisation | None = None) -> dict[str, Any]:
-    """Return what else a player of exported arrays needs: layers in order, windows, padding, activations.
-
-    With `normalisation`, also the moments of observations.
-    """
+    """Return what else a player of arrays needs: layers, windows, padding, activations, moments of observations."""
     import numpy as np
 
     from evo.networks.layer import WINDOWED
@@ -81,7 +75,6 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
 
 
 def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation | None) -> None:
-    """Write the champion as a Keras model, which is made on the CPU."""
     import os
 
     from evo.networks.keras_form import build_keras, set_weights

@@ -110,7 +110,6 @@ class Graph:
             self._channels_first = False
 
     def _normalise(self, by: Normalisation) -> None:
-        """Add what the environment does to observations, in float64 as there."""
         kinds = self._onnx.TensorProto
         self._add("Cast", to=kinds.DOUBLE)
         self._add("Sub", self._constant("mean", by.mean))

@@ -70,10 +70,7 @@ def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], byte
 
 @lru_cache(maxsize=8)
 def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Implement `frame`, cached.
-
-    libhdf5 takes many times as long for a large array as a copy does, and the frame does not depend on the values.
-    """
+    """Implement `frame`, cached: libhdf5 takes many times as long for a large array as a copy does."""
     image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
     sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
     between, at = [], 0

@@ -1,21 +1,32 @@
-"""Read and write files: atomically and durably, never through a link, and only where a user may mean it."""
+"""Read and write files: atomically and durably, never through a link, and only where a user may mean it.
+
+Also lines of JSON, each with a checksum as its last key: appended whole, and read one at a time.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from evo.errors import ConfigurationError, DataError, ResourceError
 
 TEMPORARY = ".tmp"
 LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # which say nothing about a file
+LONGEST = 1 << 24  # bytes of a line that is written, and that is read whole
+
+_CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+_CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
 
 
 @contextmanager
@@ -64,10 +75,7 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
 
 
 def write_whole(file: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` write a file under its name in a temporary folder, and move it to its place when it is complete.
-
-    What was there stays where that fails. ResourceError: as `resources`.
-    """
+    """Have `write` write a file in a temporary folder, and move it to its place when it is complete."""
     with resources("write", file):
         place = Path(tempfile.mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
         try:
@@ -148,3 +156,76 @@ def destination(flag: str, name: str | Path, endings: Collection[str], why: str 
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             temporary.unlink()
     return path
+
+
+def canonical_json(value: object) -> bytes:
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def with_checksum(body: Mapping[str, object]) -> bytes:
+    """Return canonical JSON with its CRC as the last key."""
+    return checksummed(canonical_json(body))
+
+
+def checksummed(text: bytes) -> bytes:
+    """Return the JSON of an object that is not empty, with its CRC as the last key."""
+    return text[:-1] + b',"crc":"%08x"}' % zlib.crc32(text)
+
+
+def without_checksum(text: bytes) -> dict[str, Any]:
+    """Return the object in a text with its checksum. Raises ValueError where it is incomplete or its CRC differs."""
+    match = _CHECKSUM.fullmatch(text, max(len(text) - _CHECKSUM_LENGTH, 0))
+    if match is None:
+        raise ValueError("it is incomplete")
+    body = text[:-_CHECKSUM_LENGTH] + b"}"
+    if zlib.crc32(body) != int(match[1], 16):
+        raise ValueError("its checksum is wrong")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is not JSON") from error
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")
+    return value
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield as `lines_in` for a regular file; DataError where there is none, ResourceError where reading fails."""
+    with (
+        open_regular(path) as descriptor,
+        resources("read", path),
+        os.fdopen(descriptor, "rb", closefd=False) as file,
+    ):
+        yield from lines_in(file)
+
+
+def lines_in(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset after each line, and the line with its newline, which an incomplete last one lacks.
+
+    A line of more than LONGEST bytes is yielded as an empty one.
+    """
+    end = 0
+    while text := file.readline(LONGEST):
+        end, rest = end + len(text), text
+        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST)):
+            end, text = end + len(rest), b"\n" if rest.endswith(b"\n") else b" "
+        yield end, text
+
+
+def append(descriptor: int, data: bytes, *, durable: bool) -> None:
+    """Append complete lines to a file that is open for that; where it fails with an OSError, all or nothing is added.
+
+    Raises ResourceError where a line is longer than a reader takes.
+    """
+    if len(data) > LONGEST and max(map(len, data.splitlines())) > LONGEST:
+        raise ResourceError(f"a line of more than {LONGEST} bytes could not be read back: use fewer arrays or options")
+    size = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, data)
+        if durable:
+            os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise

@@ -1,16 +1,7 @@
 """The state hash: a SHA-256 chain over the identity of a run and the arrays of every generation.
 
-The hashed bytes, with all integers little-endian:
-
-    h[-1] = SHA-256(canonical JSON of the identity: sorted keys, no spaces, UTF-8)
-    h[g]  = SHA-256(h[g-1], 32 bytes; g, 8 bytes; then for every array in the order of its name's UTF-8 bytes:
-                    length of the name, 4 bytes; the name in UTF-8;
-                    length of the dtype, 4 bytes; the dtype in ASCII, as NumPy writes it ("<f4", "|u1");
-                    number of dimensions, 4 bytes; every dimension, 8 bytes;
-                    the digest of the array, 32 bytes)
-
-Names are "state/NAME" or "record/NAME". The digest of an array is the SHA-256 of its little-endian C bytes. The digest
-of a weight matrix (NAME "weights", two dimensions, float32) is the SHA-256 of the concatenated SHA-256 of its rows.
+Names of arrays are "state/NAME" or "record/NAME". The digest of an array is the SHA-256 of its little-endian C bytes,
+but of a weight matrix (NAME "weights", two dimensions, float32) that of the concatenated SHA-256 of its rows.
 """
 
 from __future__ import annotations
@@ -24,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.files.lines import canonical_json
+from evo.files.durable import canonical_json
 
 
 class ArrayDigest(NamedTuple):
@@ -56,11 +47,7 @@ def frozen(array: NDArray[np.generic]) -> bool:
 
 
 class Digests:
-    """Digests of arrays, cached: only new rows of weights are hashed.
-
-    A `frozen` array is cached under its name. Of a later array of that name, rows of weights that the cached one has
-    too, at any index, are not hashed again. Rows are compared byte by byte, so digests are exact.
-    """
+    """Digests of arrays, cached: of weights, only rows that the last `frozen` array of the name lacks are hashed."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}

@@ -32,10 +32,7 @@ def _show(state, rules, masked, b, out, masks):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 def begin_chosen(state, rules, masked, chosen, envs, status, out, masks):  # type: ignore[no-untyped-def]
-    """Begin the next episode of every environment that is chosen, bool [B], and write what all of them show.
-
-    The rest is as in `advance`.
-    """
+    """Begin the next episode in the environments that are chosen, bool [B]; show all. The rest is as in `advance`."""
     for b in range(chosen.shape[0]):
         if chosen[b]:
             status[b] = GOES_ON

@@ -85,7 +85,6 @@ def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
 
 
 def _notice_faint(module: str, rewards: Sequence[float]) -> None:
-    """Say once in a process which reward of a game counts as 0, or that all do."""
     faint = [reward for reward in rewards if round(1000 * reward) == 0 and abs(reward) > NOISE]
     if not faint or module in _noticed:
         return
@@ -166,7 +165,6 @@ def _takes(function: Callable[..., Any], wanted: tuple[str, ...]) -> bool:
 
 
 def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
-    """Return everything that an episode shows, step by step."""
     module = game.definition.module
     before = _bytes_of_others(game)
     with failures_named(game, "begin"):
@@ -252,7 +250,6 @@ def drawn(game: PlainGame, b: int, caption: str) -> Shown:
 
 
 def _check_score(game: PlainGame, score: float) -> None:
-    """Read the metrics of an episode that has ended, and hold its score to the bounds."""
     with failures_named(game, "metrics"):
         metrics = game.metrics(WATCHED).tolist()
     named = dict(zip(game.definition.episode_metrics, metrics, strict=True))
@@ -279,10 +276,7 @@ def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
 
 @contextmanager
 def failures_named(game: PlainGame, function: str) -> Iterator[None]:
-    """Raise ConfigurationError that names the function whose call fails, and the line.
-
-    What draws may use any package, and raise anything.
-    """
+    """Raise ConfigurationError that names the function whose call fails, and the line; drawing may raise anything."""
     try:
         with np.errstate(all="ignore"):
             yield

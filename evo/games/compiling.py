@@ -93,8 +93,6 @@ def _clipped(step: Any, low: float, high: float) -> Any:
 
 
 def _cleared(observe: Any) -> Any:
-    """Return an author's `observe` that is given zeros."""
-
     @njit(**LEAN)
     def cleared(state, options, b, out):  # type: ignore[no-untyped-def]
         out[...] = 0.0
@@ -111,8 +109,6 @@ def _empty_cell(state, options, b, lane, out):  # type: ignore[no-untyped-def]
 
 
 def _drawn(observe: Any) -> Any:
-    """Return `draw` of a game that has none, by an `observe` that is given zeros."""
-
     @njit(**LEAN)
     def draw(state, options, b, lane, out):  # type: ignore[no-untyped-def]
         observe(state, options, b, out[..., lane])
@@ -121,8 +117,6 @@ def _drawn(observe: Any) -> Any:
 
 
 def _each_lane(observe: Any) -> Any:
-    """Return `observe_lanes` of a game that has none, by an `observe` that is given zeros."""
-
     @njit(**LEAN)
     def observe_lanes(state, options, index, out):  # type: ignore[no-untyped-def]
         values = flat_of(out)
@@ -179,10 +173,7 @@ def _no_baseline(state, options, b, which, random):  # type: ignore[no-untyped-d
 
 
 def adapt(state_type: type, definition: Declaration, baselines: Sequence[Any] = ()) -> int:
-    """Have rollouts play a game with this type of state; return how many bytes of its snapshots are the clock's.
-
-    TypeError where another game has the same type of state.
-    """
+    """Have rollouts play a game with this type of state; return the bytes of a snapshot that are the clock's."""
     functions, bounds = definition.functions, (definition.action_low, definition.action_high)
     declared = functions, bounds if definition.continuous else None, definition.zeroed, tuple(baselines)
     if state_type in _adapted:
@@ -245,10 +236,7 @@ def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame
 
 
 def rules_of(values: Mapping[str, float]) -> Any:
-    """Return options as the record of whole and other numbers that compiled functions are given.
-
-    A truth is 0 or 1.
-    """
+    """Return options as the record of whole (also 0 or 1) and other numbers that compiled functions are given."""
     kinds = {name: np.float64 if isinstance(value, float) else np.int64 for name, value in values.items()}
     record = np.zeros(1, np.dtype(list(kinds.items())))
     for name, value in values.items():

@@ -41,10 +41,7 @@ def batch_of(state: Any, count: int) -> Playing:
 
 
 def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> None:
-    """Have these compiled functions played where a state is of this type; they are those of `Functions`.
-
-    Machine code is compiled again where the sources of `modules` change.
-    """
+    """Have these compiled functions, of `modules`, played where a state is of this type."""
     kernel_cache.depend(state, modules)
     # Numba tells named tuples apart by their names and fields alone when it looks for machine code, so of two games
     # whose states have the same, it would play the first in place of the second.
@@ -281,10 +278,7 @@ class CompiledGame:
         return state
 
     def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return what environments showed when they were saved, in `out` if given.  # [M, S] -> [M, *shape]
-
-        ValueError where a snapshot is of no such game.
-        """
+        """Return what environments showed when they were saved; ValueError: no such game.  # [M, S] -> [M, *shape]"""
         if out is None:
             out = np.empty((len(snapshots), *self.shape), np.float32)
         self.check(snapshots)
@@ -294,10 +288,7 @@ class CompiledGame:
     def observe_rows(
         self, scratch: Any, snapshots: NDArray[np.uint8], rows: NDArray[np.int32], out: NDArray[np.float32]
     ) -> None:
-        """Write what the environments of some rows showed when they were saved.  # [M, S], [B] -> [B, *shape]
-
-        The snapshots passed `check`; `scratch` is a state of one environment. ValueError where one is no such position.
-        """
+        """Write what rows of checked snapshots showed, by a `scratch` state.  # [M, S], [B] -> [B, *shape]"""
         self._check_loaded(_observe_saved(scratch, self.rules, snapshots, rows, out), len(snapshots))
 
     def check(self, snapshots: NDArray[np.uint8]) -> None:

@@ -198,10 +198,7 @@ class Declaration:
         return {} if self.written.baselines is None else dict(self.written.baselines(options))
 
     def opponents_of(self, options: Any) -> tuple[int, ...]:
-        """Return which baselines play the other seats: -1 moves at random, -2 - n is baseline n.
-
-        Empty where networks alone do. ConfigurationError: there are none of these names.
-        """
+        """Return baselines of the other seats: -1 at random, -2 - n is baseline n; ConfigurationError: no such."""
         named: Opponents = options.opponents
         if self.players == 1:
             if named != ALL_BASELINES:

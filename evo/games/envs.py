@@ -53,7 +53,6 @@ class _Shown:
         return [plain.shown(b) for b in range(len(self._batch.status))]
 
     def _rendered(self) -> list[Any]:
-        """Return every environment as `render_mode` says: pixels or text."""
         if self.render_mode != "rgb_array":
             return [shown.text("NO_COLOR" not in os.environ) for shown in self._positions()]
         if self.definition.render is None:
@@ -197,7 +196,6 @@ class GameVectorEnv(_Shown, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return self._positions()
 
     def _now(self) -> Info:
-        """Return masks and live metrics of all environments."""
         info: Info = {} if self.definition.mask is None else {"action_mask": self._batch.masks.copy()}
         if self.definition.live_metrics:
             metrics = self._metrics()

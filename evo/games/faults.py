@@ -57,10 +57,7 @@ def inexact_in(functions: Iterable[Callable[..., Any]]) -> str:
 
 
 def undefined_in(functions: Iterable[Callable[..., Any]]) -> tuple[str, str, str] | None:
-    """Return a function, FILE:LINE, and the global name that it uses there and nothing defines; None: all are defined.
-
-    Branches count that are never reached, since Numba compiles them too.
-    """
+    """Return a function, FILE:LINE and a global name that it uses there, on any branch, and nothing defines."""
     for function in _of_author(functions):
         for one, line in _instructions(function.__code__):
             name = one.argval
@@ -70,7 +67,6 @@ def undefined_in(functions: Iterable[Callable[..., Any]]) -> tuple[str, str, str
 
 
 def _of_author(functions: Iterable[Callable[..., Any]]) -> list[FunctionType]:
-    """Return functions, and those that they call, in order, which are not ours."""
     found, waiting = dict[FunctionType, None](), [one for one in functions if isinstance(one, FunctionType)]
     while waiting:
         one = waiting.pop(0)
@@ -82,7 +78,6 @@ def _of_author(functions: Iterable[Callable[..., Any]]) -> list[FunctionType]:
 
 
 def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int]]:
-    """Yield the instructions of code and of functions inside of it, and their lines."""
     for one in dis.get_instructions(code):
         yield one, (one.positions and one.positions.lineno) or code.co_firstlineno
     for constant in code.co_consts:

@@ -6,11 +6,11 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
-from evo.environment import RANDOM, Environment, Shown
+from evo.environment import RANDOM, Environment, Shown, computed_once
 from evo.errors import ConfigurationError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
@@ -53,7 +53,7 @@ DECLARED = (  # what an author may give as a function of options
 
 def _declared(name: str) -> Any:
     """Return a property of an environment that is what the author has declared, for its options."""
-    return cached_property(lambda self: self.definition.of(getattr(self.definition, name), self.options))
+    return computed_once(lambda self: self.definition.of(getattr(self.definition, name), self.options))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class GameEnvironment(Environment):
     codes, symmetry, players = _declared("codes"), _declared("symmetry"), _declared("players")
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
-    @property
+    @computed_once
     def unit_actions(self) -> bool:
         """Return whether continuous actions are from -1 to 1."""
         return (self.definition.action_low, self.definition.action_high) == (-1.0, 1.0)
@@ -80,7 +80,7 @@ class GameEnvironment(Environment):
             getattr(self, name)
         self.definition.opponents_of(self.options)
 
-    @cached_property
+    @computed_once
     def sources(self) -> str:
         """Return a hash of the files of a game that is not ours, less `render`, which changes no result."""
         from evo.games.compiling import sources_of
@@ -90,26 +90,26 @@ class GameEnvironment(Environment):
         functions = [*self.definition.functions.values(), *baselines.values()]
         return "" if ours else sources_of(functions, self.definition.render)
 
-    @property
+    @computed_once
     def baselines(self) -> Mapping[str, Callable[[int], float]]:
         """Return the game's own players, or the random one."""
         if self.definition.baselines is not None:
             return self.definition.baselines(self.options)
         return {RANDOM: partial(play_at_random, self)}
 
-    @property
+    @computed_once
     def opponents(self) -> Any:
         """Return the options of networks that play the other seats; None where baselines do."""
         return self.options.opponents if self.options.opponents.networks else None
 
-    @property
+    @computed_once
     def baseline_seconds(self) -> Mapping[str, float]:
         """Return what the players take; the random one, where every episode lasts until it is truncated."""
         if self.definition.baseline_seconds is not None:
             return self.definition.baseline_seconds(self.options)
         return {RANDOM: STEP_SECONDS * self.options.max_steps}
 
-    @cached_property
+    @computed_once
     def game(self) -> Any:
         """Return the compiled game."""
         from evo.games.compiling import compiled_game
@@ -138,7 +138,7 @@ class GameEnvironment(Environment):
 
         return GameVectorEnv(self, num_envs, **how)
 
-    @property
+    @computed_once
     def visible(self) -> bool:
         """Return whether the author draws pictures."""
         return self.definition.render is not None or self.definition.shown is not None
@@ -184,10 +184,7 @@ class OptionError(ConfigurationError, ValueError):
 
 
 def make_env(module: str, render_mode: str | None = None, **options: Any) -> Any:
-    """Return the game in a module, with these options, behind Gymnasium's interface.
-
-    OptionError names options that are wrong.
-    """
+    """Return the game in a module, with these options, behind Gymnasium's interface; OptionError: one is wrong."""
     return environment_with(module, options).env(render_mode)
 
 

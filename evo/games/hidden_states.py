@@ -13,10 +13,7 @@ from evo.records import GOES_ON
 
 
 def hidden_states(count: int, size: int, known: NDArray[np.float32] | None = None) -> NDArray[np.float32] | None:
-    """Return a copy of the `known` states, or zeros, with which episodes begin; None where `size` is 0.
-
-    [count, size]; ValueError where they are of another network.
-    """
+    """Return a copy of `known` states, or zeros; None where `size` is 0. ValueError: another shape.  # [count, size]"""
     if not size:
         return None
     states = np.zeros((count, size), np.float32)

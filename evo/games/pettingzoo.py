@@ -20,10 +20,7 @@ Actions = dict[str, Any]
 
 
 def env(game: str, render_mode: str | None = None, **options: Any) -> Any:
-    """Return a game of several players, as "evo/duel-v0" with its options, as PettingZoo's `AECEnv`.
-
-    ValueError where it has one player, or where an option is wrong.
-    """
+    """Return a game of several players, as "evo/duel-v0" with options, as PettingZoo's `AECEnv`, or a ValueError."""
     made, alternates = _made(game, render_mode, options)
     return AlternatingEnv(made) if alternates else parallel_to_aec(SimultaneousEnv(made))
 
@@ -37,7 +34,6 @@ def parallel_env(game: str, render_mode: str | None = None, **options: Any) -> A
 
 
 def _made(game: str, render_mode: str | None, options: dict[str, Any]) -> tuple[GameEnv, bool]:
-    """Return a game, and whether its players alternate."""
     made = gymnasium.make(game, render_mode=render_mode, disable_env_checker=True, **options).unwrapped
     if not isinstance(made, GameEnv) or made.definition.author is None:
         raise ValueError(f"{game} is no game of several players: call gymnasium.make")

@@ -123,10 +123,7 @@ def action_space(definition: Declaration, actions: int) -> Any:
 
 
 def random_action(definition: Declaration, actions: int, mask: NDArray[np.int8] | None, seed: int, step: int) -> Any:
-    """Return a random action that is allowed, named by a seed and a step: int64, or float32 [A].
-
-    ConfigurationError where the mask allows nothing.
-    """
+    """Return an allowed action, int64 or float32 [A], drawn by a seed and a step; ConfigurationError: none is."""
     if definition.continuous:
         shares = [draw(seed, step * actions + d, 1 << 32, ACTION) * 2.0**-32 for d in range(actions)]
         low, high = definition.action_low, definition.action_high

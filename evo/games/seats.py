@@ -26,10 +26,7 @@ Written = TypeVar("Written", bound=Declaration)
 
 
 def played_in_turn(game: Written) -> Written:
-    """Return the game of one player that stands for a game of several; `author` is the game as it was written.
-
-    ConfigurationError: the game declares what only a game of one player has.
-    """
+    """Return the game of one player that stands for a game of several, its `author`; ConfigurationError: it cannot."""
     if game not in _made:
         _check(game)
         _made[game] = replace(
@@ -55,7 +52,6 @@ def _check(game: Declaration) -> None:
 
 
 def _arrays(game: Declaration) -> Any:
-    """Return `arrays` of a state with a seat on turn, the seat whose rewards count, actions, rewards and returns."""
     players = game.players
 
     def arrays(options: Any) -> Any:
@@ -75,7 +71,6 @@ def _state_type(author: Any) -> Any:
 
 
 def _moves(game: Declaration) -> dict[str, Any]:
-    """Return `begin` and `step` of a game of one player."""
     players, author_begins, author_steps = game.players, game.begin, game.step
     turn: Any = game.turn
 
@@ -128,7 +123,6 @@ def _moves(game: Declaration) -> dict[str, Any]:
 
 
 def _seen(game: Declaration) -> dict[str, Any]:
-    """Return `observe`, `mask` and `metrics` of a game of one player."""
     players, author_observes = game.players, game.observe
     author_masks: Any = game.mask
     author_measures: Any = game.metrics

@@ -139,10 +139,7 @@ def record_seen(state, rules, b, row, scores, width, lane, allowed, record):  # 
 
 @njit(inline="always")
 def move(state, rules, b, action, envs, ended, place):  # type: ignore[no-untyped-def]
-    """Play an action in environment b; return (reward in thousandths, status).
-
-    Where the episode ends, row `place` of `ended` is written.
-    """
+    """Play an action; return (reward in thousandths, status). Where the episode ends, write row `place` of `ended`."""
     reward, status = contract.step(state, rules, b, action)
     envs.returns_so_far[b] += reward
     if status != GOES_ON:
@@ -212,10 +209,7 @@ def _name_episodes(envs):  # type: ignore[no-untyped-def]
 
 
 def envs_of(states: EnvStates, memory: int = 0) -> Envs:
-    """Return which episodes environments in mid-episode play, to be written to; `memory` is S.
-
-    ValueError where their hidden states are of another network.
-    """
+    """Return which episodes environments play, to be written to, with S = `memory`; ValueError: another network's."""
     numbers = states.episode.copy(), np.empty(len(states), np.uint64), states.returns_so_far.copy()
     envs = Envs(states.first, *numbers, hidden_states(len(states), memory, states.memories))
     _name_episodes(envs)

@@ -52,7 +52,6 @@ class Symmetry:
 
 
 def _moves(form: int, actions: int) -> list[int]:
-    """Return the new number of each action."""
     mirrored, turns = form % 2, form // 2
     if actions == 3:  # left, straight, right: a rotation of the board changes none of them
         return [2 - action if mirrored else action for action in range(3)]

@@ -79,10 +79,7 @@ class Estimate:
 
 
 def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
-    """Estimate time, memory and disk of a run on this machine, by a probe of about `seconds`; also for other workers.
-
-    ResourceError or ConfigurationError where it cannot run.
-    """
+    """Estimate time, memory and disk of a run, also with other workers, by a probe; an EvoError where it cannot run."""
     return estimated(experiment, probe(experiment, seconds), available(), free_disk(Path("runs")), workers)
 
 

@@ -178,10 +178,7 @@ def _together(efforts: Sequence[Effort]) -> Effort:
 
 
 def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
-    """Return what a run of an experiment takes; ResourceError or ConfigurationError where it cannot run.
-
-    Where kernels had to be compiled, which is done once on a machine, it is probed again without that.
-    """
+    """Return what a run takes, without compiling kernels; ResourceError or ConfigurationError where it cannot run."""
     found = _probed(experiment, seconds)
     first, *others = (one.wall for one in found.generations)
     compiled = others and first > max(seconds / SHARE, COMPILING * max(others))
@@ -210,7 +207,7 @@ def _probed(experiment: Experiment, seconds: float) -> Probe:
 
 def _for_a_probe(experiment: Experiment) -> Experiment:
     """Return the experiment with what comes late in a run at once, and without limits."""
-    options = experiment.options.for_probe()
+    options = experiment.options.model_copy(update={"generations": 0, **experiment.options.in_probe})
     run = experiment.run.model_copy(update={"budget": Budget(), "generations": MOST_GENERATIONS})
     test = experiment.test.model_copy(update={"every": NEVER})
     return replace(experiment, run=run, test=test, sections={**experiment.sections, experiment.algorithm: options})

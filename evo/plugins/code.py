@@ -45,11 +45,6 @@ def other_code(wanted: Mapping[str, str]) -> str:
     return ""
 
 
-def of_plugins() -> dict[str, str]:
-    """Return a digest of every loaded plug-in that results depend on."""
-    return {name: of_plugin(name) for name in registry.with_results()}
-
-
 def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Return a line for all code that an identity names and that differs now; plug-ins of one alone do not count."""
     (game, plugins), (game_now, plugins_now) = ([one.get(key) for key in (GAME, PLUGINS)] for one in (run, now))
@@ -80,7 +75,6 @@ def of_plugin(name: str) -> str:
 
 
 def _with_helpers(plugin: Path) -> set[Path]:
-    """Return the file of a plug-in, and the files of its folder that it imports, and that these import."""
     found, left, folder = set[Path](), {plugin}, plugin.parent
     while left:
         found.add(file := left.pop())
@@ -94,7 +88,6 @@ def _with_helpers(plugin: Path) -> set[Path]:
 
 
 def _imports(file: Path) -> Iterable[Sequence[str]]:
-    """Yield the parts of the name of everything that a file imports, except this program."""
     with suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(file.read_bytes())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
@@ -196,7 +189,6 @@ class _Content:
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function, and of the functions and comprehensions inside of it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

@@ -63,7 +63,6 @@ def raised(error: BaseException) -> ConfigurationError | None:
 
 
 def _packages() -> set[str]:
-    """Return the packages of the plug-ins that are loaded."""
     return {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
 
 

@@ -118,7 +118,6 @@ def load(modules: Iterable[Plugin], experiment: str | Path | None = None) -> Non
 
 
 def _refused(module: ModuleType, folder: Any, make: object) -> str:
-    """Return why a plug-in cannot be used; empty: it can be."""
     if folder in (OPERATORS, PROBLEMS):
         return ""
     if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
@@ -146,10 +145,7 @@ def _problem_of(module: ModuleType, name: str) -> Any:
 
 
 def problem(name: str, of_it: str = "") -> Any:
-    """Return what a plug-in declares as its problem, or as `of_it`: a `Problem` or a function.
-
-    MissingPluginError: the plug-in is not loaded. ConfigurationError: it has no such thing.
-    """
+    """Return what a plug-in declares as its problem, or as `of_it`; MissingPluginError, ConfigurationError: nothing."""
     searched = searched_here.get().get(of_it) if name == HERE else None
     found = _problem_of(problems_in(name), of_it) if searched is None else searched
     if not callable(getattr(found, "fitness", found)):
@@ -203,7 +199,6 @@ def _is_name(part: str) -> bool:
 
 
 def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
-    """Import a plug-in; ConfigurationError with its line where its own code fails, and with what may be meant."""
     words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
     try:
         return import_module(name)
@@ -285,7 +280,6 @@ def _untyped(error: BaseException) -> str:
 
 
 def _registered() -> dict[str, str]:
-    """Return the environments that are registered with Gymnasium, and the package of each."""
     import gymnasium
 
     found = {name: spec.entry_point for name, spec in gymnasium.registry.items()}
@@ -293,7 +287,6 @@ def _registered() -> dict[str, str]:
 
 
 def _options_base(folder: str, make: object) -> tuple[type, str]:
-    """Return the class that a plug-in's options must subclass, and where its author finds it."""
     from evo import options
 
     if declared := _declared_by(make):

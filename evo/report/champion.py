@@ -110,7 +110,6 @@ def _of_most(options: EnvironmentOptions) -> str:
 
 
 def _layers(network: Network) -> str:
-    """Return the layers in a line, as in "conv 16 3x3/2, dense 256, 3 outputs"."""
     texts = []
     for layer in network.layers[:-1]:
         sides = f" {layer.kernel}x{layer.kernel}/{layer.stride}" if layer.kind == "conv" else ""
@@ -120,10 +119,7 @@ def _layers(network: Network) -> str:
 
 
 def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any]) -> str:
-    """Return the page; equal arguments give an equal page. Nothing of the arguments is read as HTML or as a script.
-
-    `facts` are names and values, `data` is JSON that the scripts read.
-    """
+    """Return the page, in which nothing of the arguments is read as HTML or script; scripts read `data` as JSON."""
     core, interface, style = script(CORE), script(INTERFACE), text(STYLE)
     return string.Template(text(TEMPLATE)).substitute(
         title=html.escape(title),

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evo.comparison.curves import Plot, plots
 from evo.comparison.formats import PAIRS, REACHED, Grid, grids, sentence
-from evo.comparison.methods import TOO_FEW, UNDECIDED, ahead
+from evo.comparison.methods import TOO_FEW, UNDECIDED, Plot, ahead, plots
 from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.errors import counted
 from evo.numbers import interval, number
@@ -79,7 +78,6 @@ def _section(one: Table, drawn: Drawn) -> Markup:
 
 
 def _table(grid: Grid) -> Markup:
-    """Return a table of methods; long names go on in the next line, short ones do not."""
     rows, pairs = grid.cells, grid.columns is PAIRS
     long = " long" if any(len(cell) > html.LONGEST for row in rows for cell in row[:2]) else ""
     numbers = () if pairs else range(2 if grid.columns is REACHED else 1, len(grid.columns))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evo.comparison.formats import Grid, sentence
-from evo.comparison.league import League, Rated, RoundRobin, baseline_of, played
+from evo.comparison.league import League, Rated, RoundRobin, baseline_of, league
 from evo.errors import counted
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.report import html
@@ -38,7 +38,8 @@ def league_page(games: RoundRobin, league: League) -> bytes:
     how = f"{counted(league.episodes, 'test episode')} of block {league.block} from each seat"
     opening = f", the first {counted(league.opening, 'move')} at random" if league.opening else ""
     ratings, pairs = league.grids()
-    replays = list(_games(games, league))
+    replays, names = list(_games(games, league)), [breakable(one.name) for one in league.players]
+    payoffs = [[name, *row] for name, row in zip(names, league.payoffs(), strict=True)]
     body = html.joined([
         element(
             "header",
@@ -51,7 +52,8 @@ def league_page(games: RoundRobin, league: League) -> bytes:
               if league.notes else []),
         ),
         html.section("Ratings", _chart(league.players), _table(ratings, 1)),
-        html.section("Points in % against each player", _matrix(league)),
+        html.section("Points in % against each player", html.table(["", *names], payoffs, range(1, 1 + len(names)),
+                                                                   class_="methods")),
         html.section("Pairs", _table(pairs, 2)),
         *([html.section("Games", quiet("The first of the test episodes of some pairs."),
                         element("div", id="replays"))] if replays else []),
@@ -74,15 +76,7 @@ def _table(grid: Grid, words: int) -> Markup:
     return html.joined([html.table(grid.titles, rows, range(words, len(grid.columns)), class_="methods"), explained])
 
 
-def _matrix(league: League) -> Markup:
-    names = [one.name for one in league.players]
-    heads = ["", *(breakable(name) for name in names)]
-    rows = [[breakable(name), *row] for name, row in zip(names, league.payoffs(), strict=True)]
-    return html.table(heads, rows, range(1, len(heads)), class_="methods")
-
-
 def _chart(players: tuple[Rated, ...]) -> Markup:
-    """Return ratings as dots with their intervals, in SVG."""
     low, high = min(one.ci95[0] for one in players), max(one.ci95[1] for one in players)
 
     def x(value: float) -> str:
@@ -116,10 +110,7 @@ def _games(games: RoundRobin, league: League) -> Iterator[dict[str, Any]]:
 
 
 def rating_over_time(run: Run) -> Chart | None:
-    """Return the ratings of champions over generations, in one league with the baselines, which are played here.
-
-    None where the run has no hall of fame, or fewer than two champions.
-    """
+    """Return ratings of a hall's champions over generations, in a league with the baselines; None: it has no two."""
     state = run.store.load() if run.store.next_generation else {}
     hall, since, network = state.get(HALL), state.get(SINCE), run.config.network()
     if hall is None or since is None or hall.shape != (len(since), network.size):
@@ -134,7 +125,7 @@ def rating_over_time(run: Run) -> Chart | None:
     options: Any = run.config.environment
     baselines = [baseline_of(run.config, name) for name in options.opponents.baselines]
     found = {
-        one.name: one for one in played(RoundRobin(run.config, [*champions, *baselines]), episodes=EPISODES).players
+        one.name: one for one in league(RoundRobin(run.config, [*champions, *baselines]), episodes=EPISODES).players
     }
     rated = [found[one.name] for one in champions]
     series = {

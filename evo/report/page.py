@@ -156,7 +156,6 @@ class Page:
         return section("Replays", quiet(about, "."), place, element("noscript", "Replays need JavaScript."))
 
     def _tree(self, run: Run) -> Markup:
-        """Return the champion in words, where it is a decision tree."""
         from evo.exports.networks import python_of
 
         if run.champion_file is None or run.config.network().called != "decision tree":
@@ -275,10 +274,7 @@ def reported_at_end(
 
 
 def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> tuple[str, bool]:
-    """Write report.html into the run directory; return its path, and whether its diagnosis has a finding.
-
-    The path is empty, after a notice, on any failure.
-    """
+    """Write report.html into the run directory; return its path, or "", and whether its diagnosis has a finding."""
     if found is None:
         return "", False
     try:

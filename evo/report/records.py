@@ -96,7 +96,6 @@ def _of_evolution(record: Arrays) -> bool:
 
 
 def _returns(run: Run, record: Arrays) -> NDArray[np.float64]:
-    """Return the mean return of every candidate, or the return of every episode; NaN where it was not finite."""
     summed = np.asarray(record["return"])
     if summed.ndim != 1 or summed.dtype.kind not in "if":
         return np.empty(0)
@@ -170,7 +169,6 @@ def archive_section(run: Run) -> Markup:
 
 
 def _place(options: Any, cell: Cell) -> str:
-    """Return where a cell is, as in "length 240 to 250"."""
     parts = []
     for name, low, high, bins, place in zip(
         options.descriptors, options.low, options.high, options.bins, cell, strict=True
@@ -181,7 +179,6 @@ def _place(options: Any, cell: Cell) -> str:
 
 
 def _bars(options: Any, elites: Elites) -> Markup:
-    """Return a bar for each elite, over the bins of the only descriptor."""
     low, high = min(0.0, *(fitness for _, fitness in elites)), max(0.0, *(fitness for _, fitness in elites))
     scale, width = BARS / (high - low or 1.0), WIDTH / options.bins[0]
     bars = []

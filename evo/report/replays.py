@@ -149,10 +149,7 @@ def packed(shown: Sequence[Shown], largest: int = LARGEST) -> dict[str, Any]:
 
 
 def _boards(boards: Sequence[Board]) -> dict[str, Any]:
-    """Return heads, fruits, lengths and headings; the body is where the head was before, as a snake moves.
-
-    int16 [T, 4], after the cells of the first body, its tail first.
-    """
+    """Return the first body, its tail first, and head, fruit, length and heading of each step.  # int16 [T, 4]"""
     size = boards[0].size
 
     def place(cell: tuple[int, int] | None) -> int:

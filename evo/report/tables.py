@@ -178,35 +178,26 @@ def provenance(run: Run) -> Markup:
 
 def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and default of every option that is not the default, in the order of an experiment file."""
-    for name, section in _sections(experiment).items():
-        for key, value in _changed(section).items():
+    for name, (section, changed) in _sections(experiment).items():
+        for key, value in changed.items():
             info = type(section).model_fields[key]
-            default = None if info.is_required() else _dumped(info.get_default(call_default_factory=True))
+            default = None if info.is_required() else info.get_default(call_default_factory=True)
+            default = default.model_dump(exclude_none=True) if isinstance(default, Section) else default
             shown = START if (name, key) == ("run", "init_from") else value
             yield f"{name}.{key}", value_text(shown), "" if default is None else value_text(default)
 
 
-def _sections(experiment: Experiment) -> dict[str, Section]:
-    """Return the sections that have an effect, by name."""
+def _sections(experiment: Experiment) -> dict[str, tuple[Section, dict[str, Any]]]:
+    """Return the sections that have an effect, by name, with what is not their default."""
     alike = ("run", "environment", "policy", "workers", "learner", "validation", "test")
     names = [name for name in alike if name != "learner" or experiment.learns]
-    return {**{name: getattr(experiment, name) for name in names}, experiment.algorithm: experiment.options}
-
-
-def _changed(section: Section) -> dict[str, Any]:
-    return section.model_dump(exclude_defaults=True, exclude_none=True)
-
-
-def _dumped(value: Any) -> Any:
-    return value.model_dump(exclude_none=True) if isinstance(value, Section) else value
+    found = {**{name: getattr(experiment, name) for name in names}, experiment.algorithm: experiment.options}
+    return {name: (one, one.model_dump(exclude_defaults=True, exclude_none=True)) for name, one in found.items()}
 
 
 def experiment_text(experiment: Experiment) -> str:
     """Return the shortest experiment file that is known to load as the same experiment."""
-    sections: dict[str, Any] = {
-        name: section.model_dump(exclude_defaults=True, exclude_none=True)
-        for name, section in _sections(experiment).items()
-    }
+    sections: dict[str, Any] = {name: changed for name, (_, changed) in _sections(experiment).items()}
     whole, again = experiment.to_toml(counting=True), ""
     with suppress(EvoError, TypeError):
         again = Experiment.build(**sections).to_toml(counting=True)

@@ -1,8 +1,7 @@
 """The champion's files: champion.h5 is self-contained, champion.json is a readable copy of its facts.
 
-champion.h5 holds the weights as one float32 array per layer array, and "about", a JSON object with its checksum:
-format, layers with their shapes in the order of the flat vector, SHA-256 of that vector, and the facts that the run
-knows about the champion. Two files cannot be renamed in one step, so no needed fact is in champion.json alone.
+champion.h5 has the weights, one float32 array per layer array, and "about", JSON with its checksum. Two files cannot be
+renamed in one step, so no needed fact is in champion.json alone.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from numpy.typing import NDArray
 
 from evo.errors import DataError, counted
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
-from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE, check_format
-from evo.files.lines import with_checksum, without_checksum
 from evo.store.manifest import Line, whole
 
 if TYPE_CHECKING:
@@ -155,10 +153,7 @@ def write_champion(directory: Path, data: bytes, readable: bytes) -> None:
 
 
 def read_champion(path: Path) -> Champion:
-    """Return the champion of a trusted run. Raises DataError where it is invalid.
-
-    An untrusted file is read by `evo.store.sandbox.read_champion` instead.
-    """
+    """Return the champion of a trusted run (others: `evo.store.sandbox.read_champion`); DataError: it is invalid."""
     file = champion_file(path)
     text, weights = unpack(read_file(file, most=LARGEST_CHAMPION), str(file))
     return checked_champion(text, weights, str(file))

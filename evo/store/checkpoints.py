@@ -219,10 +219,7 @@ class Published:
         self._names: list[str] = []
 
     def publish(self, weights: NDArray[np.float32], committed: Mapping[str, str] | None = None) -> str:
-        """Write weights [S, P], unless a file has them, and return the file's name in the run directory.
-
-        `committed` maps digests of weights to checkpoints that hold them.
-        """
+        """Write weights [S, P], unless a file of `committed`, by digest, has them; return the file's name."""
         if weights.ndim != 2 or weights.dtype != np.float32:
             raise ValueError(f"only float32 matrices can be published, not {weights.dtype} {weights.shape}")
         digest = self._digests.of("weights", weights).sha256

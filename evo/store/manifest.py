@@ -1,12 +1,6 @@
 """The manifest: one line per committed generation, checked by a CRC and chained by the state hash.
 
-    line 0       {"format": 2, "identity": {...}, "state_hash": h[-1], "crc": ...}
-    line g + 1   {"arrays": {NAME: [dtype, shape, digest]}, "best": bool, "files": {PATH: [size, SHA-256]},
-                  "frames": of training, "frames_validating": of validation,
-                  "generation": g, "seconds": taken, "state_hash": h[g],
-                  "forward_passes": computed, "multiply_adds": of them, "cpu_seconds": taken, "crc": ...}
-
-A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecimal digits, of the line without it.
+docs/file-formats.md has its keys. A line is canonical JSON; "crc" comes last and is the CRC-32 of the line without it.
 """
 
 from __future__ import annotations
@@ -21,10 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evo.errors import DataError, ResourceError
-from evo.files.durable import resources
+from evo.files.durable import append, resources, with_checksum, without_checksum
 from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, MANIFEST, check_format
-from evo.files.lines import append, with_checksum, without_checksum
 from evo.records import NOTHING, Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
@@ -106,10 +99,7 @@ class StoredLines(Sequence[Line]):
             raise DataError(f"{MANIFEST}: the line of generation {index % len(self)} has changed: {error}") from error
 
     def extend(self, path: Path, lines: Sequence[Line]) -> None:
-        """Append lines durably.
-
-        ResourceError: that fails, or the file is not as this process left it, and then nothing is written.
-        """
+        """Append lines durably; ResourceError: that fails, or the file is not as this process left it."""
         self.require_own(path)
         with resources("write", path):
             texts = [line.encode() for line in lines]
@@ -159,7 +149,7 @@ def header(identity: Mapping[str, object]) -> bytes:
 
 
 def parse(texts: Iterable[tuple[int, bytes]], source: str, descriptor: int | None = None) -> Manifest:
-    """Return the manifest up to its first invalid line, from its lines as `evo.files.lines` yields them.
+    """Return the manifest up to its first invalid line, from its lines as `evo.files.durable` yields them.
 
     With a `descriptor` of the file, its lines are read again as they are asked for, and take no memory. Raises
     DataError where line 1 is invalid.

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError, counted, notice
-from evo.files.durable import resources
+from evo.files.durable import append, checksummed, lines_of, resources, without_checksum
 from evo.files.layout import EVALUATIONS, METRICS
-from evo.files.lines import append, checksummed, lines_of, without_checksum
 
 if TYPE_CHECKING:
     from evo.store.champion import ChampionScore
@@ -54,10 +53,7 @@ class MetricsFile:
         return ""
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the last line of every generation, in order; None stands for a number that is not finite.
-
-        What is damaged, or is no metric, is left out.
-        """
+        """Return the last line of every generation, in order, without what is damaged; None: a number not finite."""
         lines = {line["generation"]: line for line in self._lines()}
         return [lines[generation] for generation in sorted(lines)]
 
@@ -77,10 +73,7 @@ class MetricsFile:
         ]
 
     def mistakes(self, committed: Sequence[Line]) -> list[str]:
-        """Return what is wrong with the file: it cannot be read, has damaged lines, or other amounts than the manifest.
-
-        Of each kind, the first is named and the others are counted. An incomplete last line is no mistake.
-        """
+        """Return what is wrong with the file, the first of a kind: damaged lines, other amounts than the manifest."""
         damaged, differing = list[str](), list[str]()
         try:
             for number, (_, text) in enumerate(lines_of(self.path) if os.path.lexists(self.path) else (), 1):
@@ -133,10 +126,7 @@ def metrics_in(text: bytes) -> dict[str, Any]:
 
 
 def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics in a line of a file: numbers, or None, with the names that metrics have.
-
-    Empty where its generation is no whole number from 0.
-    """
+    """Return the metrics in a line, numbers or None by name; empty where its generation is no whole number from 0."""
     generation = line.get("generation")
     if type(generation) is not int or not 0 <= generation < LAST_GENERATION:
         return {}
@@ -145,10 +135,7 @@ def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_metric(name: str, value: object) -> bool:
-    """Return whether an algorithm may give this metric: a number whose name is a metric's, and what is counted finite.
-
-    Others would be left out by everything that reads the file.
-    """
+    """Return whether an algorithm may give this metric, so that every reader of the file takes it."""
     if name == "generation" or not NAME.fullmatch(name) or type(value) is bool or not isinstance(value, Real):
         return False
     return not (name in SUMMED or name.startswith("seconds_")) or 0 <= float(value) < LARGEST_VALUE

@@ -141,10 +141,7 @@ def setup_of(
 
 
 def newest(experiment: Experiment, state: Arrays, records: Sequence[Arrays]) -> Policy:
-    """Return the first finalist that an algorithm offers after the newest generation of a run.
-
-    `state` and `records` are what `Algorithm.restore` takes; DataError where it cannot.
-    """
+    """Return the first finalist after the newest generation, by `Algorithm.restore`; DataError: that fails."""
     algorithm: Algorithm = find("algorithms", experiment.algorithm).make(experiment.options, setup_of(experiment))
     with closing(algorithm):
         try:

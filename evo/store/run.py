@@ -79,10 +79,7 @@ class Run:
         return environment_of(self.config.environment)
 
     def with_environment(self, sets: Sequence[str]) -> Experiment:
-        """Return the experiment in an environment with other options, from --set assignments, for the same network.
-
-        ConfigurationError: a mistake in them, or the network does not fit there.
-        """
+        """Return the experiment with --set assignments of its environment; ConfigurationError: they do not fit."""
         changed = self.config.with_environment(sets)
         ours, there = self.config.network(), changed.network()
         if network_layers(there) != network_layers(ours):

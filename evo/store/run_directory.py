@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from evo.errors import ConfigurationError, DataError, counted, printable
-from evo.files.durable import TEMPORARY, read_file, replace_file, resources, sync_directory
+from evo.files.durable import TEMPORARY, lines_of, read_file, replace_file, resources, sync_directory
 from evo.files.layout import (
     CONFIG,
     DAMAGED,
@@ -30,7 +30,6 @@ from evo.files.layout import (
     PUBLISHED,
     RECORDS,
 )
-from evo.files.lines import lines_of
 from evo.files.lock import LOCK, acquire, is_running, release, runs
 from evo.plugins.registry import command
 from evo.store.checkpoints import KEEP_LAST, damaged_records, population_file, verified
@@ -89,10 +88,7 @@ def file_instead(directory: Path) -> str:
 
 
 def refuse_existing(directory: Path, option: str = "--run-dir") -> None:
-    """Raise a ConfigurationError that says what to type instead, unless the place is free or an empty directory.
-
-    `option` is the one that names the directory.
-    """
+    """Raise a ConfigurationError that says what to type, unless `option` names a free place or an empty directory."""
     if directory.parts[:1] and directory.parts[0].startswith("~"):
         raise ConfigurationError(f"{directory}: ~ was not expanded by the shell; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))
@@ -118,10 +114,7 @@ def _make_parents(directory: Path) -> None:
 
 
 def remove_new(building: Path) -> None:
-    """Remove a run directory without generations, also a partly built one.
-
-    It goes file by file: listing it would need a descriptor, which may be lacking.
-    """
+    """Remove a run directory without generations file by file, as a descriptor to list it may be lacking."""
     for name in (LOCK, CONFIG, MANIFEST):
         for path in (building / name, building / (name + TEMPORARY)):
             with suppress(OSError):
@@ -215,7 +208,10 @@ def recover(directory: Path, descriptor: int | None = None) -> Recovered:
                 notices.append(str(error))
             damaged, recent = True, recent - 1
             continue
-        found = _recovered(directory, manifest, line, notices, damaged)
+        count = line.generation + 1
+        before = f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}"
+        said = (*notices, before) if damaged else tuple(notices)
+        found = Recovered(manifest, manifest.lines[:count], manifest.ends[count], said, damaged)
         lost = damaged_records(directory, [line]) if descriptor is not None else []
         if not lost:
             return found
@@ -229,14 +225,6 @@ def recover(directory: Path, descriptor: int | None = None) -> Recovered:
     if damaged:
         raise DataError(f"{directory}: no intact checkpoint is left: {'; '.join(notices)}")
     return Recovered(manifest, manifest.lines[:0], manifest.ends[0], tuple(notices), damaged)
-
-
-def _recovered(directory: Path, manifest: Manifest, line: Line, notices: Sequence[str], damaged: bool) -> Recovered:
-    """Return the run up to a line whose checkpoint is intact."""
-    count = line.generation + 1
-    before = f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}"
-    notices = (*notices, before) if damaged else tuple(notices)
-    return Recovered(manifest, manifest.lines[:count], manifest.ends[count], notices, damaged)
 
 
 def clean(directory: Path, recovered: Recovered) -> None:

@@ -1,14 +1,4 @@
-"""The run directory: everything a run has computed, committed so that killing it at any instant loses nothing.
-
-    config.resolved.toml           every option
-    manifest.jsonl                 the identity of the run, then one line per committed generation (evo.store.manifest)
-    population/gen-GGGGGG.h5       checkpoint of a generation: the last three, the best, every `run.keep_every`-th
-    records/gen-AAAAAA-BBBBBB.h5   records of generations A to B, every array stacked over them; kept for ever
-    published/SHA256.h5            weights that workers map into memory, the last two (evo.store.checkpoints)
-    champion.h5 champion.json      the champion (evo.store.champion)
-    metrics.jsonl                  one line per generation; no result depends on it (evo.store.metrics)
-    lock                           held by the master (evo.files.lock)
-    damaged/NNN/                   files that a recovery has set aside (evo.store.run_directory)
+"""The run directory, committed so that killing a run at any instant loses nothing; docs/file-formats.md has its files.
 
 A commit extends the hash chain at once. Commits become durable together: first data files (fsync, rename, fsync of the
 directory), then the lines of the manifest (append, fsync). No file that a line names is ever written again.
@@ -89,10 +79,7 @@ class Store:
 
     @classmethod
     def create(cls, directory: Path, config_toml: str, identity: Mapping[str, object]) -> Store:
-        """Create and lock a new run directory, atomically.
-
-        Raises ConfigurationError, and changes nothing, where a directory exists and is not empty.
-        """
+        """Create and lock a run directory, atomically; ConfigurationError where one exists and is not empty."""
         lock, held = make_run_directory(directory, config_toml, identity), None
         try:
             held = Held(directory, lock, MANIFEST)

@@ -21,9 +21,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from evo.errors import ConfigurationError, DataError, printable
-from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import FORMAT, check_format
-from evo.files.lines import with_checksum, without_checksum
 from evo.statistics import t_interval
 
 FILE = "sweep.json"
@@ -59,10 +58,7 @@ def leader(scores: Mapping[str, Sequence[float]]) -> str:
 
 
 def loses(ours: Sequence[float], best: Sequence[float]) -> str:
-    """Return why a trial loses to the leader, scores paired by seed; empty where that is not shown.
-
-    It loses where the mean difference is above 0 with 95 %, by Student's t, so never with a single seed.
-    """
+    """Return why a trial loses to the leader, by Student's t of differences by seed; empty: that is not shown."""
     differences = [theirs - our for our, theirs in zip(ours, best, strict=True)]
     mean, interval = t_interval(differences, TWO_SIDED)
     if interval is None or interval[0] <= 0:
@@ -71,10 +67,7 @@ def loses(ours: Sequence[float], best: Sequence[float]) -> str:
 
 
 def falls_behind(ours: Sequence[float], rivals: Sequence[Sequence[float]]) -> str:
-    """Return why a trial is not in the best third of those that have ended a stage, itself included; empty if it is.
-
-    Of equal trials none falls behind the other, and the best three never do.
-    """
+    """Return why a trial is neither among the best three nor the best third of a stage; empty where it is."""
     place = 1 + sum(mean_of(theirs) > mean_of(ours) for theirs in rivals)
     going = max(FEWEST, math.ceil(len(rivals) / GOING))
     return f"place {place} of {len(rivals)}, and {going} go on" if place > going else ""

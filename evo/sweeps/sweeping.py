@@ -257,7 +257,6 @@ class Study:
         return self._optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)
 
     def _values(self, trial: Any) -> Values:
-        """Return values as --set takes them, numbers with six digits."""
         return {
             axis.key: f"{value:.6g}" if isinstance(value := trial.params[axis.key], float) else str(value)
             for axis in self._axes

@@ -264,10 +264,7 @@ def game_tests(module: str, **options: Any) -> type[GameTests]:
 
 
 def environment_tests(identifier: str, *, plugin: str | Sequence[str] = (), **options: Any) -> type[EnvironmentTests]:
-    """Return a class of tests of an environment, by its `environment.id`, with these options.
-
-    `plugin` names the modules to load, as --plugin does.
-    """
+    """Return a class of tests of an environment by its id, with options; `plugin` names modules to load."""
     registry.load([plugin] if isinstance(plugin, str) else plugin)
     found = registry.find("environments", registry.module_of(identifier))
     environment = found.make(found.Options(id=identifier, **options))

@@ -131,19 +131,13 @@ class BackendTests:
 
 
 def algorithm_tests(module: str, policy: Mapping[str, Any] | None = None, **options: Any) -> type[AlgorithmTests]:
-    """Return a class of tests of the algorithm in a module, as --plugin names it, or of ours, with these options.
-
-    `policy` has other options of [policy] than a hidden layer of 8 units.
-    """
+    """Return a class of tests of an algorithm, ours or in a module; `policy` has options of a small network."""
     members = {"algorithm": _loaded("algorithms", module), "options": options, "policy": policy or POLICY}
     return type("AlgorithmTests", (AlgorithmTests,), {**members, "__module__": module})
 
 
 def backend_tests(module: str, **options: Any) -> type[BackendTests]:
-    """Return a class of tests of the backend in a module, as --plugin names it, or of ours.
-
-    `options` are those of [workers].
-    """
+    """Return a class of tests of a backend, ours or in a module; `options` are those of [workers]."""
     members = {"backend": _loaded("evaluators", module), "options": options, "__module__": module}
     return type("BackendTests", (BackendTests,), members)
 

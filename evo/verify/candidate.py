@@ -112,10 +112,7 @@ def _remark(run: Run, generation: int) -> str:
 
 
 def _restore(algorithm: Validated, store: Store, generation: int) -> None:
-    """Bring an algorithm to where a generation begins: from the newest checkpoint before it, then by the records.
-
-    DataError: neither leads there. Records lead to no hall of fame, which is in checkpoints alone.
-    """
+    """Restore the newest checkpoint before a generation, and retrace from there; DataError: neither leads to it."""
     first, missing = generation, None
     while first:
         try:

@@ -51,10 +51,7 @@ class ChampionFiles(NamedTuple):
 
 
 def read(directory: Path, report: Report) -> ChampionFiles | None:
-    """Return the champion of a run directory, if there is one.
-
-    Call this before reading the manifest: a run writes the champion after the line of its generation.
-    """
+    """Return the champion, if there is one; call this before reading the manifest, which a run writes first."""
     file = directory / CHAMPION
     if not os.path.lexists(file):
         report.unknown.append(f"{file}: missing: there is no champion yet, or a resume will write it")

@@ -19,9 +19,9 @@ from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
+from evo.files.durable import lines_of
 from evo.files.hashing import array_digest
 from evo.files.layout import CONFIG, MANIFEST, METRICS, POPULATION, RECORDS
-from evo.files.lines import lines_of
 from evo.plugins import code
 from evo.records import Arrays, Evaluator, Played, Result, Task, summed
 from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
@@ -176,7 +176,6 @@ def _is_of_version(line: str) -> bool:
 
 
 def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
-    """Return the generations whose checkpoint is kept and intact, and the number of those not kept."""
     good: set[int] = set()
     missing = []
     named = [line for line in evidence.lines if population_file(line.generation) in line.files]
@@ -203,7 +202,6 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
 
 
 def _records(evidence: Evidence, report: Report) -> set[str]:
-    """Check every record file; return the intact ones."""
     by_name: dict[str, list[Line]] = {}
     for line in evidence.lines:
         name, other = record_file(line), set(line.files) - {record_file(line), population_file(line.generation)}

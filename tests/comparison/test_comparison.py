@@ -22,13 +22,13 @@ import pytest
 import evo
 from evo import statistics
 from evo.cli.commands import compare
-from evo.comparison import curves, formats, tables, training
-from evo.comparison.curves import points_of, score_between
+from evo.comparison import formats, methods, tables, training
 from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
+from evo.comparison.methods import points_of, score_between
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, LockedError
-from evo.files.lines import with_checksum
+from evo.files.durable import with_checksum
 from evo.records import Spent
 from evo.report.comparison import comparison_page
 from evo.store.champion import Score
@@ -805,12 +805,12 @@ def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goe
 def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
     one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
     other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
-    grid, (mean, low, high) = curves.mean_over_seeds([one, other])
+    grid, (mean, low, high) = methods.mean_over_seeds([one, other])
     assert (grid[0], grid[-1]) == (20.0, 40.0)
     assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 8) / 2, (3 + 8) / 2)
     assert (low < mean).all()
     assert (mean < high).all()
-    assert np.isnan(curves.mean_over_seeds([one])[1][1:]).all()
+    assert np.isnan(methods.mean_over_seeds([one])[1][1:]).all()
 
 
 def test_a_profile_is_the_share_of_runs_above_a_score() -> None:

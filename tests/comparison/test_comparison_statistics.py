@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evo import statistics
-from evo.comparison.curves import first_reaching
+from evo.comparison.methods import first_reaching
 from evo.statistics import permutation_p_value
 
 # Two-sided 95 % points of Student's t, by degrees of freedom, as every printed table has them.

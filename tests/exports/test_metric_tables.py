@@ -16,7 +16,7 @@ import pytest
 from evo.cli.commands.watch import MetricsTail
 from evo.errors import ConfigurationError, extra
 from evo.exports.metrics import columns, csv_of
-from evo.files.lines import checksummed, without_checksum
+from evo.files.durable import checksummed, without_checksum
 from evo.store.metrics import MetricsFile
 from evo.store.run import Run
 from evo.store.store import Store

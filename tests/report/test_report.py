@@ -17,7 +17,7 @@ import pytest
 import evo
 from evo.diagnosis.examination import diagnosis
 from evo.errors import ConfigurationError, DataError
-from evo.files.lines import checksummed, without_checksum
+from evo.files.durable import checksummed, without_checksum
 from evo.games.catalogue.snake.pictures import board
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture

@@ -18,8 +18,8 @@ from evo.cli.main import main
 from evo.cli.terminal.display import Display
 from evo.cli.terminal.screen import Screen
 from evo.errors import CONTROL, ConfigurationError, notice, printable
+from evo.files.durable import with_checksum, without_checksum
 from evo.files.hashing import first_hash
-from evo.files.lines import with_checksum, without_checksum
 from evo.store.run_directory import refuse_existing
 from tests.helpers.sampling import sampled
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from evo.errors import DataError
+from evo.files.durable import lines_in, with_checksum, without_checksum
 from evo.files.hashing import array_digest, first_hash, next_hash
-from evo.files.lines import lines_in, with_checksum, without_checksum
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evo.errors import DataError, LockedError, ResourceError
-from evo.files import lines
+from evo.files import durable
 from evo.store import store as store_module
 from evo.store.store import Store
 from tests.store.committing import commit, state, straight
@@ -173,7 +173,7 @@ def test_a_forked_process_neither_writes_nor_unlocks(tmp_path: Path, hashes: lis
 def test_what_no_reader_would_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with made(tmp_path / "run", 3, flush_each=True) as store:
         before = (tmp_path / "run" / "manifest.jsonl").read_bytes()
-        monkeypatch.setattr(lines, "LONGEST", 500)
+        monkeypatch.setattr(durable, "LONGEST", 500)
         commit(store, 3)
         with pytest.raises(ResourceError, match="could not be read back"):
             store.flush()

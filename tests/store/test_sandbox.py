@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from evo.errors import DataError
-from evo.files.lines import with_checksum
+from evo.files.durable import with_checksum
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
 from evo.store.sandbox import guess_kind

@@ -22,7 +22,7 @@ import evo
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
-from evo.files.lines import with_checksum
+from evo.files.durable import with_checksum
 from evo.store.champion import Score
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing

@@ -107,10 +107,7 @@ def main(arguments: Namespace) -> int:
 
 
 def _file(arguments: Namespace, kind: str, source: Path) -> Path | None:
-    """Return the file to write, None for standard output.
-
-    Raises ConfigurationError where none is named, or nothing can be written there.
-    """
+    """Return the file to write, None for standard output; ConfigurationError where it is not named or cannot be."""
     if arguments.file and arguments.output:
         raise ConfigurationError("name the file to write once, as FILE or as --output FILE")
     named = arguments.file or arguments.output
@@ -138,7 +135,6 @@ def _title(source: Path) -> str:
 
 
 def _table(file: Path | None, kind: str, source: Path) -> int:
-    """Write the metrics of the run in a directory."""
     from evo.store.run import Run
 
     run = Run(source)

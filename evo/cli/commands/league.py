@@ -47,7 +47,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from dataclasses import asdict
 
     from evo.cli.terminal.display import show_in_place
-    from evo.comparison.league import EPISODES, played, round_robin_of
+    from evo.comparison.league import EPISODES, league, round_robin_of
     from evo.files.durable import destination
     from evo.report.league import write_league_page
     from evo.training import testing
@@ -55,7 +55,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     page = None if arguments.page is None else destination("--page", arguments.page, (".html", ".htm"))
     refuse_others(Path(word) for word in arguments.what if ":" not in word)
     games = round_robin_of(arguments.what, arguments.set)
-    found = played(
+    found = league(
         games,
         episodes=whole("--episodes", arguments.episodes, 2, testing.BLOCK) or EPISODES,
         block=whole("--block", arguments.block, 0, testing.LAST_BLOCK) or 0,

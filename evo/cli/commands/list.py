@@ -121,7 +121,6 @@ def _range(info: FieldInfo) -> str:
 
 
 def _inner(annotation: object) -> Iterator[list[object]]:
-    """Yield the constraints of every part of a union, list or table."""
     from pydantic.fields import FieldInfo
 
     for part in get_args(annotation):
@@ -131,7 +130,6 @@ def _inner(annotation: object) -> Iterator[list[object]]:
 
 
 def _bounds(metadata: Sequence[object]) -> str:
-    """Return the bounds among constraints in words; nothing where there are none."""
     bounds = {name: getattr(one, name) for one in metadata for name in BOUNDS if hasattr(one, name)}
     if {"ge", "le"} <= bounds.keys():
         return f"{_number(bounds['ge'])} to {_number(bounds['le'])}"

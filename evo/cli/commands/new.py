@@ -71,7 +71,6 @@ def main(arguments: Namespace) -> int:
 
 
 def _wrong_name(name: str) -> str:
-    """Return what is wrong with a name that no module of Python can have."""
     if keyword.iskeyword(name):
         return "is a word of Python; choose another name, as my_game"
     if f"_{name}".isidentifier() and name == name.lower() and name.isascii():

@@ -80,7 +80,6 @@ def text(found: Estimate) -> str:
 
 
 def _numbers(typed: str | None) -> list[int]:
-    """Return the numbers of workers that were typed; ConfigurationError where one is none."""
     words = typed.split(",") if typed is not None else []
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 7 and 1 <= int(word) <= MOST_WORKERS):

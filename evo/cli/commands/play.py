@@ -87,7 +87,6 @@ def _play(options: Snake, run: Run | None, episode: int, speed: int) -> None:
 
 
 def _champion(run: Run, stack: ExitStack) -> Callable[[int], Opponent]:
-    """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
     from evo.cli.terminal.person import Opponent
     from evo.config.environments import environment_of
     from evo.training.testing import playing, record

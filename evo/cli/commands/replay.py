@@ -84,7 +84,6 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
 
 
 def _champion(arguments: Namespace) -> Replay:
-    """Return a test episode of the champion: the one that was asked for, else a typical one."""
     from evo.config.environments import environment_of
     from evo.store.policy import Policy
     from evo.store.run import Run
@@ -120,7 +119,6 @@ def _ranked(scores: list[float], episode: int) -> str:
 
 
 def _candidate(arguments: Namespace) -> Replay | None:
-    """Play one candidate again, and return what is to be shown; ResourceError says how its worker ended, if it did."""
     generation = whole("--generation", arguments.generation, 0, MOST_GENERATIONS)
     candidate = whole("--candidate", arguments.candidate, 0, MOST)
     number = whole("--round", arguments.round, 0, MOST) or 0
@@ -152,7 +150,6 @@ def _candidate(arguments: Namespace) -> Replay | None:
 
 
 def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int, is_drawn: bool) -> None:
-    """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
     from evo.cli.terminal.display import in_foreground
 

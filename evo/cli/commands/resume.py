@@ -33,25 +33,16 @@ def main(arguments: Namespace) -> int:
     with stored():
         before = Experiment.load(file, resolved=True, hosts="kept")
     experiment = Experiment.load(file, *arguments.set, resolved=True, **flags(arguments))
-    if experiment != before and arguments.fork is None:
-        changed = difference(before.identity(), experiment.identity())
-        if changed:
-            advice = (
-                "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
-            )
-            raise ConfigurationError("\n".join([advice, *changed]))
+    same = experiment == before or arguments.fork is not None
+    if changed := [] if same else difference(before.identity(), experiment.identity()):
+        advice = "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
+        raise ConfigurationError("\n".join([advice, *changed]))
     notice_unused(arguments.set, experiment)
     summary = arguments.summary
     summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
     from evo.cli.training import train_to_the_end
     from evo.training.beginning import fork, take_up
 
-    return train_to_the_end(
-        experiment,
-        lambda: (
-            (take_up(experiment, directory), None)
-            if arguments.fork is None
-            else fork(experiment, directory, arguments.fork)
-        ),
-        arguments,
-    )
+    if arguments.fork is None:
+        return train_to_the_end(experiment, lambda: (take_up(experiment, directory), None), arguments)
+    return train_to_the_end(experiment, lambda: fork(experiment, directory, arguments.fork), arguments)

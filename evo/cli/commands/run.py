@@ -69,8 +69,4 @@ def main(arguments: Namespace) -> int:
     from evo.cli.training import train_to_the_end
     from evo.training.beginning import begin
 
-    return train_to_the_end(
-        experiment,
-        lambda: (begin(experiment, directory), None),
-        arguments,
-    )
+    return train_to_the_end(experiment, lambda: (begin(experiment, directory), None), arguments)

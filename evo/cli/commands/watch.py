@@ -32,7 +32,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Show every generation until the run has ended, on a live screen in a terminal, else as plain lines."""
-    from evo.cli.terminal.display import finite
     from evo.cli.training import display_for
     from evo.run import Row
     from evo.store.run import Run
@@ -50,7 +49,7 @@ def main(arguments: Namespace) -> int:
             running = run.is_running
             lines = list(tail.read())
             for number, line in enumerate(lines):
-                metrics = {name: value for name, stored in line.items() if (value := finite(stored)) is not None}
+                metrics = {name: float(value) for name, value in line.items() if value is not None}
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
                 best, chosen = max(best, validation), done - 1 if row.new_champion else chosen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -75,7 +74,6 @@ class ChampionBoard:
         return [*map(Text.from_ansi, text.split("\n")), Text(caption, style="dim")]
 
     def _play(self) -> None:
-        """Play an episode, wait until it has been shown, and play the next one."""
         rollout, played = None, None
         for seed in count(1):
             with self._changed:
@@ -96,10 +94,8 @@ class ChampionBoard:
             with self._changed:
                 whole = len(positions) / _steps_per_second(len(positions)) + PAUSE if positions else FOREVER
                 self._changed.wait_for(lambda: self._closed, min(LEAST, whole) if positions else 0.0)
-                self._changed.wait_for(partial(self._is_over, newest), max(0.0, whole - LEAST))
-
-    def _is_over(self, shown: object) -> bool:
-        return self._closed or self._newest is not shown
+                over = lambda shown=newest: self._closed or self._newest is not shown  # noqa: E731
+                self._changed.wait_for(over, max(0.0, whole - LEAST))
 
 
 def _steps_per_second(positions: int) -> float:

@@ -167,7 +167,6 @@ class EpisodeView:
         return lines
 
     def _scores(self, step: int) -> list[str]:
-        """Return a line for each action, and one for the other outputs."""
         count, played = self._environment.actions, self._recording.actions[step]
         titles = self._environment.action_names or tuple(f"action {action}" for action in range(count))
         if not self._own[step]:
@@ -234,7 +233,6 @@ def own_moves(recording: Recording, environment: Any) -> list[bool]:
 
 
 def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:
-    """Return the inputs that matter most, a line each."""
     order = np.argsort(-change, kind="stable")[:STRONGEST]
     highest = max(float(change.max()), 1e-30)
     width = max(len(names[index]) for index in order.tolist())

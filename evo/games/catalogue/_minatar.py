@@ -1,4 +1,4 @@
-"""What MinAtar's games share (Young and Tian, 2019; package minatar 1.0.15): options, sticky actions and colours."""
+"""What MinAtar's games share (Young and Tian, 2019; package minatar 1.0.15): board, options, sticky actions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from evo.games import GameOptions, uniform
+from evo.games import Game, GameOptions, uniform
 
 NONE, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 
@@ -36,11 +36,6 @@ class RampingOptions(GameOptions):
     ramping: bool = Field(True, description="whether the game gets harder with time")
 
 
-def count(options, minimal):
-    """Return the number of actions, of which `minimal` are those that matter."""
-    return len(minimal) if options.actions == "minimal" else 6
-
-
 def played(state, options, b, action, random, minimal):
     """Return what is played, one of all six actions: the one that is chosen or, at times, that of the step before."""
     if not (options.sticky > 0.0 and uniform(random, 0.0, 1.0) < options.sticky):
@@ -62,3 +57,16 @@ def palette(channels):
     turned = np.cos(angle) * (-0.14861, -0.29227, 1.97294) + np.sin(angle) * (1.78277, -0.90649, 0.0)
     colours = lightness + lightness * (1 - lightness) / 2 * turned
     return np.rint(np.vstack([np.zeros(3), colours]).clip(0, 1) * 255).astype(np.uint8)
+
+
+def game(minimal, channels, **declared):
+    """Return a game with these fields, of whose actions `minimal` matter, seen as a board of 10 x 10 cells."""
+    observe = declared["observe"]
+    return Game(
+        shape=(10, 10, channels),
+        actions=lambda options: len(minimal) if options.actions == "minimal" else 6,
+        render=lambda state, options, b: picture(observe, state, options, b, channels),
+        low=0.0,
+        high=1.0,
+        **declared,
+    )

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.games import Game, below, uniform
-from evo.games.catalogue._minatar import DOWN, LEFT, NONE, RIGHT, UP, count, picture, played
+from evo.games import below, uniform
+from evo.games.catalogue._minatar import DOWN, LEFT, NONE, RIGHT, UP, game, played
 from evo.games.catalogue._minatar import RampingOptions as Options
 
 MINIMAL = (NONE, LEFT, UP, RIGHT, DOWN)
@@ -138,15 +138,4 @@ def arrays(options):
     return State(**parts | dict.fromkeys(("rightward", "gold"), np.zeros(8, np.bool_)))
 
 
-make = Game(
-    options=Options,
-    arrays=arrays,
-    shape=(10, 10, 4),
-    actions=lambda options: count(options, MINIMAL),
-    begin=begin,
-    step=step,
-    observe=observe,
-    render=lambda state, options, b: picture(observe, state, options, b, 4),
-    low=0.0,
-    high=1.0,
-)
+make = game(MINIMAL, 4, options=Options, arrays=arrays, begin=begin, step=step, observe=observe)

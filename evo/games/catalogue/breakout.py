@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.games import Game, below
-from evo.games.catalogue._minatar import LEFT, NONE, RIGHT, Options, count, picture, played
+from evo.games import below
+from evo.games.catalogue._minatar import LEFT, NONE, RIGHT, Options, game, played
 
 MINIMAL = (NONE, LEFT, RIGHT)
 PADDLE, BALL, TRAIL, BRICK = range(4)  # channels
@@ -96,15 +96,12 @@ def observe(state, options, b, out):
             out[row + 1, column, BRICK] = state.bricks[b, row, column]
 
 
-make = Game(
+make = game(
+    MINIMAL,
+    4,
     options=Options,
     arrays=lambda options: State(np.zeros((3, 10), np.bool_), *np.zeros(10, np.int8)),
-    shape=(10, 10, 4),
-    actions=lambda options: count(options, MINIMAL),
     begin=begin,
     step=step,
     observe=observe,
-    render=lambda state, options, b: picture(observe, state, options, b, 4),
-    low=0.0,
-    high=1.0,
 )

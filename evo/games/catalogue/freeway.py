@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.games import Game, below, uniform
-from evo.games.catalogue._minatar import DOWN, NONE, UP, Options, count, picture, played
+from evo.games import below, uniform
+from evo.games.catalogue._minatar import DOWN, NONE, UP, Options, game, played
 
 MINIMAL = (NONE, UP, DOWN)
 CHICKEN, CAR, SPEED = range(3)  # channels; from SPEED on one for each speed, where cars of that speed come from
@@ -95,16 +95,6 @@ def arrays(options):
     return State(chicken=np.int8(0), rest=np.int8(0), time=np.int16(0), last=np.int8(0), **cars)
 
 
-make = Game(
-    options=Options,
-    arrays=arrays,
-    shape=(10, 10, 7),
-    actions=lambda options: count(options, MINIMAL),
-    begin=begin,
-    step=step,
-    observe=observe,
-    render=lambda state, options, b: picture(observe, state, options, b, 7),
-    score_bounds=(0.0, 92.0),
-    low=0.0,
-    high=1.0,
+make = game(
+    MINIMAL, 7, options=Options, arrays=arrays, begin=begin, step=step, observe=observe, score_bounds=(0.0, 92.0)
 )

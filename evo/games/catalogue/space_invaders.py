@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.games import Game
-from evo.games.catalogue._minatar import FIRE, LEFT, NONE, RIGHT, count, picture, played
+from evo.games.catalogue._minatar import FIRE, LEFT, NONE, RIGHT, game, played
 from evo.games.catalogue._minatar import RampingOptions as Options
 
 MINIMAL = (NONE, LEFT, RIGHT, FIRE)
@@ -156,15 +155,4 @@ def arrays(options):
     return State(**parts | {"aliens": np.zeros((ROWS, COLUMNS), np.bool_)})
 
 
-make = Game(
-    options=Options,
-    arrays=arrays,
-    shape=(10, 10, 6),
-    actions=lambda options: count(options, MINIMAL),
-    begin=begin,
-    step=step,
-    observe=observe,
-    render=lambda state, options, b: picture(observe, state, options, b, 6),
-    low=0.0,
-    high=1.0,
-)
+make = game(MINIMAL, 6, options=Options, arrays=arrays, begin=begin, step=step, observe=observe)

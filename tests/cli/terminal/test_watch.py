@@ -11,7 +11,7 @@ import pytest
 
 from evo.cli.commands.watch import Champions, MetricsTail
 from evo.config.experiment import Experiment
-from evo.files.lines import with_checksum
+from evo.files.durable import with_checksum
 from evo.files.lock import acquire, is_running, release
 from tests.helpers.calling import SMALL, called, command
 
