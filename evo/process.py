@@ -36,6 +36,7 @@ _asked_at = -BURST  # monotonic
 _deferred = signal.SIGINT  # the signal that is sent again
 _others_alarm: tuple[Any, float, float] = (signal.SIG_DFL, 0.0, 0.0)  # a handler of SIGALRM, when it is due, interval
 _waiting = 0  # calls of `interrupts_wait` that go on
+_at_once = False  # whether `leave` skips the shutdown of the interpreter
 
 
 class Stopped(KeyboardInterrupt):
@@ -113,6 +114,12 @@ def interrupts_wait() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def skip_shutdown() -> None:
+    """Have `leave` end this process at once: libraries would wait for a device that hangs."""
+    global _at_once
+    _at_once = True
+
+
 def leave(code: int) -> int:
     """End this process at once if a signal asked for it, else return the code; the rest is for standard error.
 
@@ -122,7 +129,7 @@ def leave(code: int) -> int:
         sys.stdout.flush()
         os.dup2(2, 1)  # what libraries print when the interpreter ends must not follow the last line
     sys.stdout = sys.stderr
-    if code - 128 in STOPPING:
+    if code - 128 in STOPPING or _at_once:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)

@@ -149,7 +149,7 @@ def _of_games(kinds: Iterable[Any]) -> str:
     return hashlib.sha256(repr((names, sources)).encode()).hexdigest()[:16]
 
 
-def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[], str]) -> str:
+def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[], bytes]) -> bytes:
     """Return a program for arguments of these types as `make` does, or as it did in an earlier process.
 
     `parts` are whatever else it depends on, besides the sources of the trainer and of the games among the types.
@@ -157,12 +157,13 @@ def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[
     known = hashlib.sha256(repr((*map(str, kinds), _of_games(kinds), *parts)).encode()).hexdigest()[:16]
     place = Path(config.CACHE_DIR) / f"{name}-{known}"
     with suppress(OSError):
-        return place.read_text()
+        if program := place.read_bytes():  # empty: the machine stopped before its disk had all
+            return program
     program = make()
     with suppress(OSError):  # a full disk, or one that cannot be written to: it is made again
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         written = place.with_name(f"{place.name}.{os.getpid()}")
-        written.write_text(program)
+        written.write_bytes(program)
         written.replace(place)
     return program
 

@@ -200,7 +200,8 @@ def exact_ptx(source: Source | GameSource, arguments: Sequence[Any]) -> str:
     """
     signature = signature_of(arguments)
     parts = (*SOURCES, numba_cuda.__version__, *source.parts, OLDEST, PTX_VERSION)
-    return kernel_cache.kept(f"{source.kernel.__name__}.ptx", signature, parts, lambda: _compiled(source, signature))
+    name = f"{source.kernel.__name__}.ptx"
+    return kernel_cache.kept(name, signature, parts, lambda: _compiled(source, signature).encode()).decode()
 
 
 def _compiled(source: Source | GameSource, signature: tuple[Any, ...]) -> str:

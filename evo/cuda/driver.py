@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,17 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo import process
+from evo.compiled import cache as kernel_cache
 from evo.cuda.launch import Device, GameSource, Source, arrays_in, words_of
 from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError
 
 # For tests alone, "module:class": what runs kernels in place of a GPU, with the same bits and far slower.
 STAND_IN = "EVO_CUDA_STAND_IN"
 INSTALL = "python -m pip install 'snake-evo[cuda]'"
-OUT_OF_MEMORY = 2  # of the driver's results
-MULTIPROCESSORS = 16  # of the attributes of a device
+OUT_OF_MEMORY, NOT_READY = 2, 600  # of the driver's results
+MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76  # of the attributes of a device; the last two are its compute capability
 MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE = 0, 5, 6  # of the options of compiling
+PTX = 1  # of the kinds of a linker's inputs
 ALL_REGISTERS = 255  # of a thread, at most
 LINE = 256  # bytes at whose multiples arrays begin
+SPIN, LONGEST_SLEEP = 0.002, 0.01  # seconds of a wait without sleeping, and of a sleep
+HUNG = 600.0  # seconds after which launches are taken for hung
 
 
 class CudaDriver(Device):
@@ -38,38 +45,56 @@ class CudaDriver(Device):
         except OSError as error:
             raise DeviceError(f"NVIDIA's driver cannot be loaded: {error}") from error
         self._context, self._thread = ctypes.c_void_p(), get_ident()  # the thread that has the context
-        device, count, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(100)
+        self._lost, self._abandoned = "", False
+        device, name, version = ctypes.c_int(), ctypes.create_string_buffer(100), ctypes.c_int()
         try:
             self._do("cuInit", 0)
             self._do("cuDeviceGet", ctypes.byref(device), 0)
             self._do("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
             self._do("cuCtxSetCurrent", self._context)
-            self._do("cuDeviceGetAttribute", ctypes.byref(count), MULTIPROCESSORS, device)
+            facts = [self._attribute(number, device) for number in (MULTIPROCESSORS, MAJOR, MINOR)]
             self._do("cuDeviceGetName", name, len(name), device)
+            self._do("cuDriverGetVersion", ctypes.byref(version))
         except DeviceLostError as error:
-            raise DeviceError(f"no GPU can be used: {error}") from error
-        self.name, self._multiprocessors = name.value.decode(), count.value
+            raise DeviceLostError(f"no GPU can be used: {error}") from error
+        self.name, (self._multiprocessors, *capability) = name.value.decode(), facts
+        self._compiler = (*capability, version.value)  # what machine code depends on, besides PTX
         self._kept: dict[int, tuple[int, NDArray[Any]]] = {}  # addresses on the GPU, by the identity of arrays
         self._buffer, self._size = 0, 0  # of the arrays of a launch
 
     def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
-        """Return a kernel, compiled by the driver, which keeps the machine code for the next process."""
+        """Return a kernel, compiled by the driver once: its machine code is kept for the next process."""
         try:
             from evo.cuda.compiling import exact_ptx
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(f"{source.option}: numba-cuda cannot be imported ({error}); {INSTALL}") from error
 
-        ptx = exact_ptx(source, arguments)
+        ptx, registers = exact_ptx(source, arguments), source.registers or ALL_REGISTERS
         (entry,) = re.findall(r"\.entry ([\w$]+)", ptx)
-        module, function, log = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(8192)
-        keys = (ctypes.c_int * 3)(MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE)
-        values = (ctypes.c_void_p * 3)(source.registers or ALL_REGISTERS, ctypes.addressof(log), len(log))
-        try:
-            self._do("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(ptx.encode()), len(keys), keys, values)
-        except DeviceLostError as error:
-            raise DeviceError(f"{self.name} cannot run the kernel: {error} {log.value.decode()[:2000]}") from error
+        parts = hashlib.sha256(ptx.encode()).hexdigest(), registers, *self._compiler
+        name = f"{source.kernel.__name__}.cubin"
+        code = kernel_cache.kept(name, (), parts, lambda: self._linked(ptx.encode(), registers))
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._do("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(code))
         self._do("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
         return function
+
+    def _linked(self, ptx: bytes, registers: int) -> bytes:
+        """Return machine code (an ELF file) for this GPU, of at most `registers` a thread."""
+        log, linker = ctypes.create_string_buffer(8192), ctypes.c_void_p()
+        keys = (ctypes.c_int * 3)(MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE)
+        values = (ctypes.c_void_p * 3)(registers, ctypes.addressof(log), len(log))
+        code, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._do("cuLinkCreate_v2", len(keys), keys, values, ctypes.byref(linker))
+        try:
+            text = ctypes.c_char_p(ptx), ctypes.c_size_t(len(ptx) + 1)  # with its zero
+            self._do("cuLinkAddData_v2", linker, PTX, *text, b"kernel", 0, None, None)
+            self._do("cuLinkComplete", linker, ctypes.byref(code), ctypes.byref(size))
+        except DeviceLostError as error:
+            raise DeviceError(f"{self.name} cannot run the kernel: {error} {log.value.decode()[:2000]}") from error
+        found = ctypes.string_at(code.value or 0, size.value)
+        self._do("cuLinkDestroy", linker)
+        return found
 
     def blocks(self, program: Any, threads: int) -> int:
         """Return how many blocks of a program all multiprocessors run at once."""
@@ -86,18 +111,17 @@ class CudaDriver(Device):
 
     def drop(self, array: NDArray[Any]) -> None:
         """Free the memory of an array, if it is kept."""
-        if kept := self._kept.pop(id(array), None):
+        if (kept := self._kept.pop(id(array), None)) and not self._lost:
+            self._wait()
             self._do("cuMemFree_v2", ctypes.c_uint64(kept[0]))
 
     def send(self, array: NDArray[Any]) -> None:
         """Copy an array that is kept to the GPU again."""
-        address = ctypes.c_uint64(self._kept[id(array)][0])
-        self._do("cuMemcpyHtoD_v2", address, _place(array), ctypes.c_size_t(array.nbytes))
+        self._copy(self._kept[id(array)][0], array, to_gpu=True)
 
     def receive(self, array: NDArray[Any]) -> None:
         """Copy an array that is kept back from the GPU, when all launches are done."""
-        address = ctypes.c_uint64(self._kept[id(array)][0])
-        self._do("cuMemcpyDtoH_v2", _place(array), address, ctypes.c_size_t(array.nbytes))
+        self._copy(self._kept[id(array)][0], array, to_gpu=False)
 
     def prepared(self, program: Any, arguments: Sequence[Any], blocks: int, threads: int) -> Callable[[], None]:
         """Return a launch whose arrays are all kept, which copies nothing and waits for nothing."""
@@ -123,6 +147,7 @@ class CudaDriver(Device):
             places[key], size = size, size + -(-max(array.nbytes, 1) // LINE) * LINE
         if size > self._size:
             if self._buffer:
+                self._wait()
                 self._do("cuMemFree_v2", ctypes.c_uint64(self._buffer))
             self._buffer, self._size = 0, 0
             self._buffer, self._size = self._allocated(size), size
@@ -131,7 +156,7 @@ class CudaDriver(Device):
             if not (whole and key in back):
                 sent[places[key] : places[key] + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if there := first if whole else size:
-            self._do("cuMemcpyHtoD_v2", ctypes.c_uint64(self._buffer), _place(sent), ctypes.c_size_t(there))
+            self._copy(self._buffer, sent[:there], to_gpu=True)
 
         def address(array: Any) -> int:
             kept = self._kept.get(id(array))
@@ -140,10 +165,7 @@ class CudaDriver(Device):
         self._launch_of(program, arguments, blocks, threads, address)()
         if not results:
             return
-        self._do("cuCtxSynchronize")
-        received = sent[first:]
-        place = ctypes.c_uint64(self._buffer + first)
-        self._do("cuMemcpyDtoH_v2", _place(received), place, ctypes.c_size_t(received.nbytes))
+        self._copy(self._buffer + first, sent[first:], to_gpu=False)
         for array in results:
             at = places[id(array)]
             array[...] = sent[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -166,23 +188,52 @@ class CudaDriver(Device):
         self._do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
         return address.value
 
-    def _do(self, function: str, *arguments: Any) -> None:
-        """Call the driver; DeviceMemoryError or DeviceLostError where it fails."""
+    def _attribute(self, number: int, device: ctypes.c_int) -> int:
+        value = ctypes.c_int()
+        self._do("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def _copy(self, address: int, array: NDArray[Any], to_gpu: bool) -> None:
+        """Copy a contiguous array to the GPU or back, when all launches are done."""
+        self._wait()
+        function, place = ("cuMemcpyHtoD_v2" if to_gpu else "cuMemcpyDtoH_v2"), ctypes.c_void_p(array.ctypes.data)
+        ends = (ctypes.c_uint64(address), place) if to_gpu else (place, ctypes.c_uint64(address))
+        self._do(function, *ends, ctypes.c_size_t(array.nbytes))
+
+    def _wait(self) -> None:
+        """Wait for all launches. No call of the driver waits for them, since Ctrl-C would not end it."""
+        began = time.monotonic()
+        try:
+            while self._do("cuStreamQuery", None) == NOT_READY:
+                if self._abandoned or (waited := time.monotonic() - began) > HUNG:
+                    raise DeviceLostError(f"the {self.name} has not ended what was launched; it may hang")
+                if waited > SPIN:
+                    time.sleep(min(waited / 20, LONGEST_SLEEP))
+        except BaseException:
+            self._lost = self._lost or f"the {self.name} is not used any more"
+            process.skip_shutdown()
+            raise
+
+    def abandon(self) -> None:
+        """End every wait for launches, also in other threads; the GPU cannot be used any more in this process."""
+        self._abandoned = True
+
+    def _do(self, function: str, *arguments: Any) -> int:
+        """Call the driver and return its result: 0 or NOT_READY; DeviceMemoryError or DeviceLostError: it fails."""
+        if self._lost:
+            raise DeviceLostError(self._lost)
         if self._context and get_ident() != self._thread:
             self._thread = get_ident()
             self._do("cuCtxSetCurrent", self._context)
-        if not (status := getattr(self._cuda, function)(*arguments)):
-            return
+        if (status := int(getattr(self._cuda, function)(*arguments))) in (0, NOT_READY):
+            return status
         text = ctypes.c_char_p()
         self._cuda.cuGetErrorString(status, ctypes.byref(text))
         what = f"{function}: {(text.value or b'unknown error').decode()} ({status})"
         if status == OUT_OF_MEMORY:
             raise DeviceMemoryError(f"out of memory on the {self.name}: {what}")
+        self._lost = what
         raise DeviceLostError(what)
-
-
-def _place(array: NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 def device_of_process(option: str = "workers.kind") -> Device:

@@ -156,6 +156,9 @@ class Device(Protocol):
     def receive(self, array: NDArray[Any]) -> None:
         """Copy an array that is kept back from the device, when all launches are done."""
 
+    def abandon(self) -> None:
+        """End every wait for launches, also in other threads; the device cannot be used any more."""
+
     def prepared(self, program: Any, arguments: Sequence[Any], blocks: int, threads: int) -> Callable[[], None]:
         """Return a launch whose arrays are all kept, which copies nothing and waits for nothing."""
         return partial(self.run, program, arguments, blocks, threads, ())

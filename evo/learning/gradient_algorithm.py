@@ -233,6 +233,7 @@ class GradientAlgorithm(Algorithm):
             learned = {} if background is None else background.metrics()
         except BaseException:
             if background is not None:
+                self.method.learner.abandon()
                 background.abandon()
             raise
         self._frames += len(transitions)

@@ -216,6 +216,9 @@ class Learner(ABC):
         """Return what the bits of an update depend on; empty: on nothing."""
         return ""
 
+    def abandon(self) -> None:  # noqa: B027 (most wait for no device)
+        """End an update that another thread computes as soon as possible; nothing is asked of the learner after it."""
+
     def close(self) -> None:  # noqa: B027 (most have nothing to end)
         """End the threads or processes of the learner, if it has any."""
 

@@ -162,11 +162,12 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class GivesUp:
-    """A worker's last message: its device is too small for the task, though another's may not be."""
+    """A worker's last message: its device is too small for the task, or was lost, though another's may not be."""
 
     ticket: int  # -1: while the player was being made
     why: str
     who: str = ""  # the worker, its process and node, on a cluster
+    lost: bool = False  # the device has failed; a new process may use it again
 
 
 @dataclass(frozen=True)

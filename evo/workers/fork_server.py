@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo import clock
-from evo.errors import ResourceError
+from evo.errors import DeviceError, ResourceError, first_line
 from evo.process import WITH_ITS_PARENT
-from evo.workers.channel import Channel, Ending, Failed, Ready, WorkerSpec
-from evo.workers.placement import place
+from evo.workers.channel import Channel, Ending, Failed, GivesUp, Ready, WorkerSpec
+from evo.workers.placement import CUDA_PLAYER, place
 from evo.workers.worker import END, MASTERS_SIGNALS, START
 
 START_DEADLINE = 600.0  # seconds to import and to compile
@@ -156,13 +156,30 @@ class Slot:
     ticket: int | None = None  # of the task that it plays
     prefetched: int | None = None  # ticket of the task that it plays next
     since: float = 0.0  # monotonic seconds when it was started, got its task, or last answered
-    losses: int = 0  # workers lost in a row before they had played anything
+    losses: int = 0  # workers lost in a row before they had played anything, or by their GPU
     introduced: Ready | None = None  # the first message of the worker that was in it last
 
     @property
     def where(self) -> str:
         """The device that the slot is pinned to, in words."""
         return place(self.environment)
+
+    @property
+    def cuda(self) -> bool:
+        """Whether its worker plays on a GPU with the exact kernel, as others can on CPUs."""
+        return CUDA_PLAYER in self.environment
+
+    def lost_device(self, message: object) -> str:
+        """Return what a worker's message says about a GPU that was lost, in words; empty: nothing.
+
+        One that has played and cannot be started again is lost, too; one with other bits is an error.
+        """
+        if isinstance(message, GivesUp) and message.lost:
+            return f"has lost its GPU: {message.why}"
+        if isinstance(message, Failed) and message.ticket < 0 and self.cuda and self.introduced is not None:
+            error = message.error()
+            return "" if type(error) is DeviceError else f"cannot start again: {first_line(error)}"
+        return ""
 
     def __str__(self) -> str:
         return f"worker {self.number} (process {self.pid}) on {self.where}"

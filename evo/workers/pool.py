@@ -17,13 +17,14 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
-from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError, ResourceError
 from evo.records import Played, Result, Task
 from evo.workers.channel import Answer, Failed, GivesUp, Packed, Ready, WorkerSpec
 from evo.workers.fork_server import START_DEADLINE, ForkServer, ForkServerLost, Slot, introductions
 from evo.workers.round import ATTEMPTS, Deadlines, Round, agreed, size
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
+GPU_LOSSES = 3  # times in a row that a worker may be lost by its GPU
 FORK_SERVERS = 3  # times in a row that the fork server may be lost
 FIRST_DEADLINE = 120.0  # seconds that tasks may take while none has been played
 CHECK = 1.0  # seconds at most, and a part of the shortest deadline, after which deadlines are checked
@@ -32,6 +33,10 @@ PREFETCH = 4  # the capacity of a socket over the bytes that a prefetched task m
 PACKED_TOGETHER = 16  # tasks that are packed one after the other, which is quicker than when each of them is due
 LARGE = 1 << 16  # bytes of a result from which on it is unpacked while others play, since that takes long
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
+ADVICE: dict[type[DeviceError], str] = {
+    DeviceMemoryError: "Give each more memory: fewer of them on a device, or another workers.memory",
+    DeviceLostError: "Play on CPUs, with the same results: --set workers.kind=cpu",
+}
 
 
 class Pool:
@@ -40,7 +45,8 @@ class Pool:
     `map` raises PoisonError where a task ends its workers (see `evo.workers.round`, and there `separable` and
     `worst`), ResourceError where no worker can be kept alive, and an exception of a worker's Python code as it is,
     with the worker's traceback as its cause. A slot whose device is too small is given up, and its task played in
-    another one; DeviceMemoryError where none is left.
+    another one; DeviceMemoryError where none is left. The same holds for a slot of the exact kernel whose GPU fails or
+    hangs `GPU_LOSSES` times in a row, or cannot be used again; DeviceLostError where none is left.
     """
 
     def __init__(
@@ -211,12 +217,15 @@ class Pool:
             before = slot.channel.bytes_received
             messages, gone = slot.channel.arrived()
             now.bytes_received += slot.channel.bytes_received - before
+            why = ""
             for message in messages:
+                if why := slot.lost_device(message):
+                    break
                 if isinstance(message, Failed) and (message.ticket in now or message.ticket < 0):
                     failures.append(message)
                 self._take(slot, message, now)
-            if gone and slot in self._slots:
-                lost.append((slot, ""))
+            if (gone or why) and slot in self._slots:
+                lost.append((slot, why))
         stood_still = time.monotonic() - began - wait  # the master was stopped, so its workers may have been
         if stood_still > STANDSTILL:
             for slot in self._slots:
@@ -245,7 +254,7 @@ class Pool:
             return math.inf
         if slot.ticket not in now:  # what is left of a round that failed
             return START_DEADLINE
-        return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
+        return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH ** (now.lost(slot.ticket) + slot.losses)
 
     def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
         if message is None:  # it makes progress
@@ -253,7 +262,7 @@ class Pool:
         elif isinstance(message, tuple):
             self._answer(slot, Answer(*message), now)
         elif isinstance(message, GivesUp):
-            self._give_up(slot, message, now)
+            self._give_up(slot, DeviceMemoryError(message.why), now)
         elif isinstance(message, Failed):
             slot.done(message.ticket)
         else:
@@ -273,14 +282,24 @@ class Pool:
             now.answer(answer.ticket, result, slot.number, answer.seconds, answer.cpu_seconds)
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
-        """Clear away the worker of a slot, and let its task be played again; one only prefetched is not the cause."""
+        """Clear away the worker of a slot, and let its task be played again; one only prefetched is not the cause.
+
+        Nor is one whose GPU has failed or hangs, which `why` says then.
+        """
+        by_gpu = slot.cuda and bool(why)
+        if by_gpu:
+            slot.losses += 1
+            if not slot.ready or slot.losses >= GPU_LOSSES:
+                return self._give_up(slot, DeviceLostError(f"it {why}"), now)
         ending = self._fork_server.end(slot.pid)
         why, ticket = why or str(ending), slot.ticket
         if ticket is not None:
             self._say(f"a worker {why}; another one plays its task again")
-        now.put_first(slot.prefetched)
+        now.put_first(ticket if by_gpu else None, slot.prefetched)
         self._empty(slot)
         now.replaced += 1
+        if by_gpu:
+            return
         if ticket is None:
             slot.losses += 1
             if slot.losses >= STARTS:
@@ -297,17 +316,16 @@ class Pool:
             self._said.add(text)
             self._notices.append(f"{who}{text}")
 
-    def _give_up(self, slot: Slot, message: GivesUp, now: Round) -> None:
-        """Go on without a slot whose device is too small, and let its task be played in another."""
-        who = f"{slot} gives up: {message.why}"
+    def _give_up(self, slot: Slot, error: DeviceError, now: Round) -> None:
+        """Go on without a slot whose device is too small or lost, and let its task be played in another."""
+        who = f"{slot} gives up: {error}"
         self._fork_server.end(slot.pid)
-        now.put_first(message.ticket, slot.prefetched)
+        now.put_first(slot.ticket, slot.prefetched)
         self._empty(slot)
         self._slots = [other for other in self._slots if other is not slot]
-        if not self._slots:
-            raise DeviceMemoryError(
-                f"{who}; no worker is left. Give each more memory: fewer of them on a device, or another workers.memory"
-            )
+        never_there = isinstance(error, DeviceLostError) and slot.introduced is None
+        if never_there or not self._slots:
+            raise type(error)(f"{who}{'' if never_there else '; no worker is left'}. {ADVICE[type(error)]}")
         self._notices.append(f"{who}; {len(self._slots)} go on without it")
 
     def _replace_fork_server(self, now: Round) -> None:

@@ -41,6 +41,7 @@ SPAWNED = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker impor
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of memory in resource usage
 WITHOUT_WAITING = os.WEXITED | os.WNOHANG | os.WNOWAIT
 GRACE = 0.2  # seconds in which a worker closes its environments
+LATEST = 5.0  # seconds in which a process that is killed ends
 FIRST = 4.0  # deadline of a call of a plug-in while a worker starts, over that of its tasks
 IDLE = 0.01  # part of a processor below which a process that starts does nothing
 SPAWN = 'set workers.start = "spawn", as by --set workers.start=spawn: nothing is forked then'
@@ -234,9 +235,14 @@ def _leave() -> None:
 
 
 def _end(child: int) -> Ending:
-    """Kill a child, unless it is dead already, and return how it ended."""
+    """Kill a child, unless it is dead already, and return how it ended; one that a driver holds ends later."""
     os.kill(child, signal.SIGKILL)
-    _, status, usage = os.wait4(child, 0)
+    late = time.monotonic() + LATEST
+    while not (found := os.wait4(child, os.WNOHANG))[0]:
+        if time.monotonic() > late:
+            return Ending(-signal.SIGKILL, 0)
+        time.sleep(GRACE / 200)
+    _, status, usage = found
     return Ending(os.waitstatus_to_exitcode(status), usage.ru_maxrss * UNIT // 1_000_000)
 
 
@@ -251,8 +257,8 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             with watched(channel, spec):
                 player: Player = named(spec.player)(spec.context)
             clock.progress.tell = partial(channel.send, None)
-        except DeviceMemoryError as error:
-            channel.send(GivesUp(-1, str(error)))
+        except (DeviceMemoryError, DeviceLostError) as error:
+            channel.send(GivesUp(-1, str(error), lost=isinstance(error, DeviceLostError)))
             os._exit(0)
         except BaseException as error:  # also what a plug-in raises to end a program
             channel.send(Failed.of(error))
@@ -273,11 +279,8 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
                 player.notices = ()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
-            except DeviceLostError as error:  # as if the worker had died: its task is played in another process
-                print(f"worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
-                os._exit(1)
-            except DeviceMemoryError as error:
-                channel.send(GivesUp(ticket, str(error)))
+            except (DeviceMemoryError, DeviceLostError) as error:
+                channel.send(GivesUp(ticket, str(error), lost=isinstance(error, DeviceLostError)))
                 os._exit(0)
             except BaseException as error:
                 answer = Failed.of(error, ticket)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evo import process
+from evo.compiled import cache as kernel_cache
 from evo.cuda import driver
 from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from evo.learning.exact.cuda import SIZES
+from evo.workers.hardware import VISIBLE
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
+from tests.cuda.test_gpu_runs import ROOT, TINY
+from tests.evaluators.test_evaluators import until
 
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
 CASE = Case("snake", {"size": 5, "starvation": 20, "mask": "fatal"}, {"conv": [[3, 3, 2]], "dense": [4]}, "softmax")
@@ -27,7 +38,7 @@ class Library:
     def __init__(self) -> None:
         self.memory: dict[int, np.ndarray] = {}
         self.failing: dict[str, int] = {}  # function: status
-        self.launches = 0
+        self.launches = self.linked = 0
         self._programs: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -42,8 +53,7 @@ class Library:
         return call
 
     def _cuDeviceGetAttribute(self, out: Any, attribute: int, device: Any) -> None:
-        assert attribute == 16
-        out._obj.value = 3
+        out._obj.value = {16: 3, 75: 9, 76: 0}[attribute]
 
     def _cuDeviceGetName(self, out: Any, size: int, device: Any) -> None:
         out.value = b"a CPU"
@@ -68,7 +78,16 @@ class Library:
     def _cuMemcpyDtoH(self, to: Any, source: Any, size: Any) -> None:
         ctypes.memmove(to.value, source.value, size.value)
 
-    def _cuModuleLoadDataEx(self, out: Any, program: Any, *_: Any) -> None:
+    def _cuLinkAddData(self, linker: Any, kind: int, data: Any, size: Any, *_: Any) -> None:
+        assert kind == 1
+        assert size.value == len(data.value) + 1
+        self._code = ctypes.create_string_buffer(data.value)  # PTX stands for machine code
+        self.linked += 1
+
+    def _cuLinkComplete(self, linker: Any, out: Any, size: Any) -> None:
+        out._obj.value, size._obj.value = ctypes.addressof(self._code), len(self._code.value)
+
+    def _cuModuleLoadData(self, out: Any, program: Any) -> None:
         from tests.cuda.ptx_on_cpu import compiled
 
         self._programs.append(compiled(program.value.decode()))
@@ -83,13 +102,18 @@ class Library:
         self._programs[function.value - 1](blocks, how[2], 0, words.ctypes.data_as(ctypes.c_void_p))
 
 
-@pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Library:
+    """Return what is loaded in place of libcuda."""
     library, real = Library(), ctypes.CDLL
     monkeypatch.setattr(
-        ctypes, "CDLL", lambda name, *how, **more: library if "libcuda" in name else real(name, *how, **more)
+        ctypes, "CDLL", lambda name, *how, **more: library if "libcuda" in str(name) else real(name, *how, **more)
     )
     return library
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    return loaded(monkeypatch)
 
 
 @needs_cuda
@@ -119,7 +143,7 @@ def test_a_learner_forgets_sizes_of_batches(library: Library) -> None:
     assert len(library.memory) <= kept
 
 
-@pytest.mark.parametrize(("call", "kind"), [("cuInit", DeviceError), ("cuMemAlloc_v2", DeviceMemoryError)])
+@pytest.mark.parametrize(("call", "kind"), [("cuInit", DeviceLostError), ("cuMemAlloc_v2", DeviceMemoryError)])
 def test_what_fails_is_named(library: Library, call: str, kind: type[Exception]) -> None:
     library.failing[call] = 2 if kind is DeviceMemoryError else 100
     with pytest.raises(kind, match=f"{call}: it failed"):
@@ -134,6 +158,76 @@ def test_a_device_that_fails_later_is_lost(library: Library) -> None:
         device.drop(kept)
 
 
+@needs_cuda
+@pytest.mark.long
+def test_machine_code_is_made_once_for_an_architecture_and_a_driver(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evo.cuda import compiling
+
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path))
+    compare(CASE, driver.CudaDriver(), candidates=2, episodes=2, envs=0)
+    monkeypatch.setattr(compiling, "ptx_of", None)
+    compare(CASE, driver.CudaDriver(), candidates=2, episodes=2, envs=0)
+    assert library.linked == 1
+    (kept,) = tmp_path.glob("play_episodes.cubin-*")
+    kept.write_bytes(b"")  # as after a power cut
+    compare(CASE, driver.CudaDriver(), candidates=2, episodes=2, envs=0)
+    assert library.linked == 2
+    newer = {"_cuDriverGetVersion": lambda _, out: setattr(out._obj, "value", 13060)}
+    monkeypatch.setattr(Library, *newer.popitem(), raising=False)
+    compare(CASE, driver.CudaDriver(), candidates=2, episodes=2, envs=0)
+    assert library.linked == 3
+    assert len(list(tmp_path.glob("play_episodes.cubin-*"))) == 2
+
+
+def test_a_launch_that_does_not_end_is_lost_and_closing_waits_for_nothing(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = driver.CudaDriver()
+    device.keep(kept := np.zeros(3))
+    library.failing["cuStreamQuery"] = driver.NOT_READY
+    monkeypatch.setattr(process, "_at_once", False)
+    monkeypatch.setattr(driver, "HUNG", 0.05)
+    with pytest.raises(DeviceLostError, match="the a CPU has not ended what was launched; it may hang"):
+        device.receive(kept)
+    assert process._at_once
+    device.drop(kept)
+    assert len(library.memory) == 1
+
+
 def test_a_machine_without_the_driver_has_no_gpu() -> None:
     with pytest.raises(DeviceError, match="NVIDIA's driver cannot be loaded"):
         driver.CudaDriver()
+
+
+class Hanging(driver.CudaDriver):
+    """A GPU that hangs at the update after the golden ones, and says so in a file."""
+
+    def __init__(self) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            self._library, self._updates = loaded(monkeypatch), 0
+            super().__init__()
+
+    def receive(self, array: Any) -> None:
+        self._updates += array.shape == (1,)  # the norm of a gradient
+        if self._updates > 2:
+            self._library.failing["cuStreamQuery"] = driver.NOT_READY
+            Path("hangs").touch()
+        super().receive(array)
+
+
+@needs_cuda
+@pytest.mark.long
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_ctrl_c_ends_a_run_whose_learner_hangs_on_a_gpu(tmp_path: Path, asynchronous: bool) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ["tiny.toml", "--algorithm", "ppo", "--backend", "serial", "--set", "learner.device=gpu", "--json"]
+    line = [sys.executable, "-m", "evo.run", *words, "--set", f"ppo.asynchronous={str(asynchronous).lower()}"]
+    there = {**os.environ, "PYTHONPATH": str(ROOT), VISIBLE: "0", driver.STAND_IN: "tests.cuda.test_driver:Hanging"}
+    run = subprocess.Popen(line, cwd=tmp_path, env=there, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert until((tmp_path / "hangs").exists, 300)
+    run.send_signal(signal.SIGINT)
+    output, errors = run.communicate(timeout=10)
+    assert run.returncode == 130, errors
+    assert json.loads(output.splitlines()[-1])["status"] == "interrupted"

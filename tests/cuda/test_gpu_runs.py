@@ -16,6 +16,7 @@ import pytest
 
 from evo.config.experiment import Experiment
 from evo.cuda.driver import STAND_IN
+from evo.errors import DeviceLostError
 from evo.evaluators import processes, serial
 from evo.records import Episodes, Task, WeightSource
 from evo.training import placing
@@ -154,6 +155,31 @@ def WrongDevice() -> Any:  # a class that is made where the simulator is
             results[0][0] += 1
 
     return Wrong()
+
+
+def LostDevice() -> Any:
+    from evo.cuda.simulator import Simulator
+
+    class Lost(Simulator):  # for good, after golden episodes of both environments and one task
+        def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any, *how: Any) -> None:
+            with open("launches", "a+") as file:
+                if file.write(".") and file.tell() > 3:
+                    raise DeviceLostError("an illegal memory access (700)")
+            super().run(program, arguments, blocks, threads, results, *how)
+
+    return Lost()
+
+
+@pytest.mark.long
+def test_a_run_whose_only_gpu_is_lost_ends_with_5_and_goes_on_with_cpus(tmp_path: Path) -> None:
+    expected = run(tmp_path, "tiny.toml", "--backend", "serial")
+    lost = {**SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:LostDevice"}
+    found = run(tmp_path, "tiny.toml", "--set", "workers.kind=gpu", "--run-dir", "r", code=5, **lost)
+    assert found["generations"] == 1
+    assert "on GPU 0 gives up: it has lost its GPU: an illegal memory access (700); no worker" in found["error"]
+    assert "--set workers.kind=cpu; 1 generation is saved; continue with: " in found["stderr"]
+    found = run(tmp_path, "--resume", "r", "--set", "workers.kind=cpu")
+    assert comparable(found) == comparable(expected)
 
 
 def test_auto_plays_where_a_probe_finds_more_frames_a_second(

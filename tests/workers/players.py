@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evo import clock
-from evo.errors import DataError, DeviceMemoryError
+from evo.errors import DataError, DeviceError, DeviceLostError, DeviceMemoryError
 from evo.records import Player
 
 
@@ -254,6 +254,33 @@ class Pinned(StandIn):
 
 def make_with_room(context: object) -> Pinned:
     return Pinned(context)
+
+
+class OnGpu(StandIn):
+    """Loses its GPU as its environment says: once, always, or for good; or finds other bits when it starts again."""
+
+    def __init__(self, context: object) -> None:
+        super().__init__(context)
+        self._fails, self._mark = os.environ.get("GPU_FAILS", ""), Path(str(context)) / "failed"
+        if self._mark.exists() and self._fails == "bits":
+            raise DeviceError("the Stand-in does not compute the bits of the CPU's kernel")
+        if self._mark.exists() and self._fails in ("for good", "hangs"):
+            self._fail()
+
+    def play(self, job: Job) -> tuple[int, bytes]:
+        if self._fails and (self._fails == "always" or not self._mark.exists()):
+            self._mark.touch()
+            self._fail()
+        return super().play(job)
+
+    def _fail(self) -> None:
+        if self._fails == "hangs":
+            threading.Event().wait()
+        raise DeviceLostError("an illegal memory access (700)")
+
+
+def make_on_gpu(context: object) -> OnGpu:
+    return OnGpu(context)
 
 
 class RealEnvironment(Player):

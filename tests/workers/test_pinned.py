@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.errors import DeviceMemoryError
+from evo.errors import DeviceError, DeviceMemoryError
 from evo.records import Episodes, Task, WeightSource
+from evo.workers import worker
 from evo.workers.channel import WorkerSpec
 from evo.workers.hardware import VISIBLE
+from evo.workers.placement import CUDA_PLAYER
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, children, master, until, want
 from tests.helpers.specs import spec
@@ -92,6 +94,60 @@ def test_where_every_device_is_too_small_the_run_ends_with_one_line(pools: Pools
     ) as end:
         pool.map([Job(1), Job(2)])
     assert end.value.exit_code == 5
+
+
+LOST = {  # how a GPU fails: workers that were replaced, and what a line says where its slot is given up
+    "once": (1, ""),
+    "always": (2, "has lost its GPU: an illegal memory access (700)"),
+    "for good": (1, "has lost its GPU: an illegal memory access (700)"),
+    "hangs": (1, "cannot start again: workers cannot start: for 0.5 seconds (see workers.deadline) "),
+}
+
+
+def on_gpu(marks: Path, fails: str, others: int) -> Pool:
+    slots = [{VISIBLE: "0", CUDA_PLAYER: "1", "GPU_FAILS": fails}, *[{}] * others]
+    return Pool(WorkerSpec("tests.workers.players:make_on_gpu", str(marks), deadline=0.5), slots)
+
+
+@pytest.mark.parametrize("fails", LOST)
+def test_the_tasks_of_a_gpu_that_is_lost_or_hangs_are_played_on_cpus(tmp_path: Path, fails: str) -> None:
+    jobs = [Job(number, 0.05) for number in range(24)]
+    replaced, why = LOST[fails]
+    with on_gpu(tmp_path, fails, 2) as pool:
+        played = pool.map(jobs[:3])
+        lines, count = [*played.notices], played.effort.replaced
+        while len(pool.pids) > 3 - bool(why) or not count:
+            played = pool.map(jobs)
+            assert played.results == want(jobs)
+            lines, count = [*lines, *played.notices], count + played.effort.replaced
+        assert count == replaced
+        given_up = [line for line in lines if "gives up" in line]
+        if why:
+            assert given_up[0].startswith("worker 0 (process ")
+            assert f"on GPU 0 gives up: it {why}" in given_up[0]
+            assert given_up[0].endswith("; 2 go on without it")
+        else:
+            assert not given_up
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"), [("always", "it has lost its GPU: .*; no worker is left. Play on CPUs"), ("bits", "the bits")]
+)
+def test_where_no_worker_is_left_without_a_gpu_or_its_bits_differ_the_run_ends_with_5(
+    tmp_path: Path, fails: str, said: str
+) -> None:
+    with on_gpu(tmp_path, fails, 0) as pool, pytest.raises(DeviceError, match=said) as end:
+        pool.map([Job(1), Job(2)])
+    assert end.value.exit_code == 5
+
+
+def test_a_process_that_a_driver_holds_after_it_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    child, kill = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}), os.kill
+    monkeypatch.setattr(worker, "LATEST", 0.1)
+    monkeypatch.setattr(os, "kill", lambda *_: None)  # as of a process in an uninterruptible call
+    assert str(worker._end(child)).startswith("was killed by SIGKILL")
+    kill(child, signal.SIGKILL)
+    assert worker._end(child).status == -signal.SIGKILL
 
 
 def test_a_worker_s_notices_are_passed_on_with_its_name(pools: Pools) -> None:

@@ -7,6 +7,7 @@ moments stay there, and come back when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.functions import integer_power
 from evo.cuda.launch import Device, Source
-from evo.errors import ConfigurationError, DeviceError
+from evo.errors import ConfigurationError, DeviceError, DeviceLostError
 from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, TANH, WEIGHTED
 from evo.learning.exact import cuda_kernels as kernels
 from evo.learning.exact import cuda_products as products
@@ -179,12 +180,18 @@ class CudaLearner(ExactLearner):
         self._receive()
         return super().outputs(observations, rows, weights)
 
+    def abandon(self) -> None:
+        """End an update that another thread computes, as `Learner.abandon`."""
+        self._device.abandon()
+
     def close(self) -> None:
-        """Free the GPU's memory, and end the threads."""
-        self.unload()
-        self._forget()
-        for array in (*self._kept, *self._learned, self._limit, self._norm):
-            self._device.drop(array)
+        """Free the GPU's memory, unless it hangs, and end the threads."""
+        self.abandon()
+        with suppress(DeviceLostError):
+            self.unload()
+            self._forget()
+            for array in (*self._kept, *self._learned, self._limit, self._norm):
+                self._device.drop(array)
         super().close()
 
     def _compute(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[str, ...], NDArray[np.float32]]:

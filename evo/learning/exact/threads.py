@@ -19,7 +19,7 @@ class Threads:
         """Start them; `make` returns a workspace."""
         self.count, self._make = count, make
         self._pool = ThreadPoolExecutor(count, "learner")
-        self.workspaces = [make() for _ in range(count)]
+        self.workspaces: list[Workspace] = []  # that no thread has now
 
     def for_each(self, function: Callable[[int, Workspace], Any], places: range) -> None:
         """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
@@ -28,7 +28,7 @@ class Threads:
         def work() -> None:
             try:
                 workspace = self.workspaces.pop()
-            except IndexError:  # an interrupt has lost one
+            except IndexError:  # the first time, or an interrupt has lost one
                 workspace = self._make()
             try:
                 check_arithmetic()
