@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Sequence
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Literal, Self
 
@@ -50,6 +50,7 @@ from evo.evolution.toolbox import (
     island_rows,
     mean_parents,
     named,
+    no_collection,
     operator,
     select_on_islands,
     tournaments,
@@ -160,7 +161,8 @@ class GeneticAlgorithm(Algorithm):
         self._first, self._spread = ln(options.sigma), options.sigma_spread / math.sqrt(2 * setup.network.size)
         self.toolbox = toolbox = base.Toolbox()
         toolbox.register("clone", copy)
-        toolbox.register("select", tools.selBest if options.selection == "truncation" else self._winners)
+        best = partial(tools.selBest, fit_attr="fitness.wvalues")  # compared in C
+        toolbox.register("select", best if options.selection == "truncation" else self._winners)
         toolbox.register("mate", cross)
         toolbox.register("mutate", self._mutate)
         toolbox.register("evaluate", self._evaluate)
@@ -233,7 +235,7 @@ class GeneticAlgorithm(Algorithm):
         population = [toolbox.clone(parent) for parent in kept]
         for k, elite in enumerate(population):
             elite.number = k
-        with drawing_from(stream(self.seed, Purpose.MUTATION, number)):
+        with no_collection(), drawing_from(stream(self.seed, Purpose.MUTATION, number)):
             for row, other, two, key in zip(rows, others, crossed, keys, strict=True):
                 child = toolbox.clone(parents[row])
                 child.number, child.key, child.age = len(population), key, 0
@@ -277,11 +279,12 @@ class GeneticAlgorithm(Algorithm):
         recorded = {**names_of(source), "mate": source.mates, **evaluated.record()}
         fitness = evaluated.fitness(options)
         failed = fitness_worst(fitness)
-        for one, value in zip(population, fitness.tolist(), strict=True):
-            past, before = min(one.age, options.memory - 1), one.fitness.wvalues[0] if one.age else failed
-            if past and value > failed and before > failed:
-                value = averaged(before * past + value, past + 1)
-            one.age, one.fitness = one.age + 1, kind((value,))
+        with no_collection():
+            for one, value in zip(population, fitness.tolist(), strict=True):
+                past, before = min(one.age, options.memory - 1), one.fitness.wvalues[0] if one.age else failed
+                if past and value > failed and before > failed:
+                    value = averaged(before * past + value, past + 1)
+                one.age, one.fitness = one.age + 1, kind((value,))
         return evaluated, recorded
 
     def _select(self, population: list[Individual], number: int, elites: int) -> list[Individual]:

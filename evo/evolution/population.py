@@ -138,25 +138,26 @@ class Evaluated:
 
         Two candidates play the same way where returns and lengths of all episodes agree.
         """
-        return len(set(self._traces())) / len(self.lengths)
+        traces = self._traces()
+        return len(set(traces.view(f"V{traces.shape[1]}").ravel().tolist())) / len(traces)
 
-    def _traces(self) -> list[bytes]:
-        return [
-            returns.tobytes() + lengths.tobytes() for returns, lengths in zip(self.returns, self.lengths, strict=True)
-        ]
+    def _traces(self) -> NDArray[np.uint8]:
+        """Return the bytes of the returns and lengths of every candidate.  # [N, B]"""
+        parts = [np.ascontiguousarray(array).view(np.uint8) for array in (self.returns, self.lengths)]
+        return np.concatenate(parts, axis=1)
 
     def against_parents(self, source: WeightSource, elites: int, options: Any) -> Metrics:
         """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
 
         The first `elites` candidates are parents that play too; without children of these, NaN.
         """
-        fitness, rows, traces = self.fitness(options), source.rows, self._traces()
+        rows = source.rows
         children = np.flatnonzero((rows >= 0) & (rows < elites) & (np.arange(len(rows)) >= elites))
         if not len(children):
             return {"improving": float("nan"), "neutral": float("nan")}
-        better = fitness[children] > fitness[rows[children]]
-        neutral = [traces[child] == traces[rows[child]] for child in children]
-        return {"improving": float(better.mean()), "neutral": float(np.mean(neutral))}
+        fitness, traces, theirs = self.fitness(options), self._traces(), rows[children]
+        neutral = (traces[children] == traces[theirs]).all(axis=1)
+        return {"improving": float((fitness[children] > fitness[theirs]).mean()), "neutral": float(neutral.mean())}
 
     def metrics(self) -> Metrics:
         """Return the metrics that all evolutionary algorithms have; NaN where no candidate has finite scores."""

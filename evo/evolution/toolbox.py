@@ -6,6 +6,7 @@ DEAP's own they draw from Python's `random`, which is seeded from a named stream
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -54,6 +55,9 @@ class Individual:
     age: int = 0  # generations in which it was evaluated
     fitness: Any = None  # DEAP's, of one value, a summed return; a child has its parent's until it is evaluated
 
+    def __copy__(self) -> Individual:  # a tenth of the time of Python's own
+        return Individual(self.number, self.row, self.mate, self.key, self.log_sigma, self.age, self.fitness)
+
 
 @cache
 def fitness_class(*weights: int) -> Any:
@@ -77,6 +81,18 @@ def drawing_from(key: int) -> Iterator[None]:
         yield
     finally:
         random.setstate(before)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage while many individuals are made at once, which would take half of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def cross(child: Individual, other: Individual) -> tuple[Individual, Individual]:
@@ -216,10 +232,10 @@ def mean_parents(
 
 def named(population: Sequence[Individual], floor: float, crossover: Crossover) -> WeightSource:
     """Return the names of a population's weights."""
-    size = len(population)
-    rows, mates = (np.fromiter((getattr(one, name) for one in population), np.int32, size) for name in ("row", "mate"))
-    keys = np.fromiter((one.key for one in population), np.uint64, size)
-    sigmas = np.maximum(exp(np.fromiter((one.log_sigma for one in population), np.float64, size)), floor)
+    rows = np.array([one.row for one in population], np.int32)
+    mates = np.array([one.mate for one in population], np.int32)
+    keys = np.array([one.key for one in population], np.uint64)
+    sigmas = np.maximum(exp(np.array([one.log_sigma for one in population], np.float64)), floor)
     found = np.where((keys != 0) & (rows >= 0), sigmas, 0.0).astype(np.float32)
     return WeightSource(rows, mates, keys, found, "none" if crossover == "mean" else crossover)
 
