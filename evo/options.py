@@ -95,8 +95,8 @@ class EnvironmentOptions(Section):
         return False
 
     @property
-    def league(self) -> dict[str, Any]:
-        """Return the options that say what a player sees and may do; only players of one league are compared."""
+    def track(self) -> dict[str, Any]:
+        """Return the options that say what a player sees and may do; only players of one track are compared."""
         return {}
 
     @property
@@ -106,7 +106,7 @@ class EnvironmentOptions(Section):
 
     @property
     def scored(self) -> dict[str, Any]:
-        """Return the options of the game that is played and scored: without its league, and without mere rewards."""
+        """Return the options of the game that is played and scored: without its track, and without mere rewards."""
         return self.model_dump(exclude=IN_TRAINING)
 
 

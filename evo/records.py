@@ -121,7 +121,7 @@ class Task:
     record_transitions: bool = False  # also return every transition, to learn from; a segment always does
     evaluation: bool = False  # in the environment as validation and test have it, where training has another
     training: int = 0  # else in which of the environments of training
-    opponents: WeightSource | None = None  # networks that play the other seats of matches; None: baselines
+    opponents: WeightSource | None = None  # who plays the other seats of matches (`evo.games.seats`); None: baselines
 
 
 # What follows a transition; SEGMENT_END: its episode goes on. Kernels of numba hold these numbers.

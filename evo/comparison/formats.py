@@ -202,7 +202,7 @@ def comma_separated(comparison: Comparison) -> str:
     """Return all methods, all pairs and all notes, each with a header of its own and an empty line between them."""
     methods, pairs, reached, notes = list[Any](), list[Any](), list[Any](), list[Any]()
     for table in comparison.tables:
-        place = {"environment": table.environment, "league": table.league}
+        place = {"environment": table.environment, "track": table.track}
         methods += [{**place, **_flat(one), "seeds": len(one.scores)} for one in table.methods]
         pairs += map(_flat, table.pairs)
         for one in (found := table.reaching or NOBODY).methods:

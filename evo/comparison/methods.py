@@ -1,4 +1,4 @@
-"""Methods of one league: what each scores over its seeds, and for what it spends; whether one of two wins.
+"""Methods of one track: what each scores over its seeds, and for what it spends; whether one of two wins.
 
 A run that ends below the score to be reached is censored: it would have taken longer, by an unknown amount. The median
 is that of the Kaplan-Meier estimator (Kaplan and Meier, 1958), which uses what is known of these runs; a mean of the
@@ -80,7 +80,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods of one league."""
+    """Two methods of one track."""
 
     first: str
     second: str

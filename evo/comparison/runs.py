@@ -59,10 +59,10 @@ class ComparedRun:
 
 
 class Place(NamedTuple):
-    """Where methods can be compared: one game, and one league."""
+    """Where methods can be compared: one game, and one track."""
 
     game: str
-    league: str
+    track: str
 
 
 def place_of(experiment: Experiment) -> Place:
@@ -71,7 +71,7 @@ def place_of(experiment: Experiment) -> Place:
     game = {key: value for key, value in options.scored.items() if key != "id"}
     if sources := environment_of(options).sources:
         game["sources"] = sources[:12]
-    return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.league))
+    return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.track))
 
 
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:

@@ -1,4 +1,4 @@
-"""A comparison: a table for every league of every environment, with what a reader must know below it."""
+"""A comparison: a table for every track of every environment, with what a reader must know below it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table:
     """The methods of one place."""
 
     environment: str
-    league: str
+    track: str
     methods: tuple[Method, ...]  # by their means, highest first
     pairs: tuple[Pair, ...]
     baselines: dict[str, Baseline]  # by the names of players that need no learning
@@ -34,7 +34,7 @@ class Table:
     @property
     def title(self) -> str:
         """Return what is played, and what is seen of it."""
-        return f"{self.environment}; {self.league}" if self.league else self.environment
+        return f"{self.environment}; {self.track}" if self.track else self.environment
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def comparison_of(
         tables.append(
             Table(
                 environment=place.game,
-                league=place.league,
+                track=place.track,
                 methods=tuple(methods),
                 pairs=tuple(pair for pair in pairs if pair.first in names),
                 baselines=dict(players),

@@ -268,7 +268,14 @@ def _check_training(options: EnvironmentOptions, environment: Environment, algor
             f"environment.training: {what} compares the fitness of generations, but with a list of tables they train "
             "in different environments; give one table, or leave that out"
         )
-    environments = curriculum_of(options, environment).environments()
+    environments = [*curriculum_of(options, environment).environments()]
+    from_all = any(one.opponents is not None and one.opponents.learn_from == "all" for one in environments)
+    segments = algorithm.remembers and algorithm.plays_segments and not getattr(algorithm, "normalise_rewards", False)
+    if from_all and algorithm.learns and not segments:
+        raise ConfigurationError(
+            "environment.training.opponents.learn_from: all seats are for ppo, a2c and pqn, without whole_episodes and "
+            "normalise_rewards"
+        )
     if algorithm.replays and environment.game is not None and options.training:
         sizes = {one.game.row_size for one in environments if one.game}
         if len(options.changes) > 1 or len(sizes) > 1:

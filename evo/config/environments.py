@@ -37,8 +37,6 @@ def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curr
             raise ConfigurationError(f"environment.opponents.players: {wrong}")
     training = tuple(environment_of(one) for one in options.in_training())
     for one in training:
-        if one.opponents is not None and one.opponents.baselines:
-            raise ConfigurationError("environment.training.opponents.players: either networks or baselines")
         if one.opponents is not None and one.opponents.draw == "prioritised" and environment.opponents is None:
             wrong = "prioritised needs hall among the players of [environment.opponents], by whose results it draws"
             raise ConfigurationError(f"environment.training.opponents.draw: {wrong}")

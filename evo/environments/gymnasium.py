@@ -73,7 +73,7 @@ class Options(EnvironmentOptions):
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
-    def league(self) -> dict[str, Any]:
+    def track(self) -> dict[str, Any]:
         """Return how observations are wrapped and normalised, how many are shown together, and what actions mean."""
         chosen = {"normalise": self.normalise, "wrappers": self.wrappers, "rescale_actions": self.rescale_actions}
         return {"stack": self.stack, **{key: value for key, value in chosen.items() if value}}

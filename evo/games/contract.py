@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, copy_from_row, copy_to_row
-from evo.games.faults import nothing_allowed
+from evo.errors import ConfigurationError
+from evo.games.faults import broken_match, nothing_allowed
 from evo.games.primitives import Random, clock_of, zeros_of
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
@@ -301,6 +302,12 @@ class CompiledGame:
         if b >= 0 and not allowed.any():
             clock = playing.clock
             raise nothing_allowed(type(playing.state).__module__, int(clock.seed[b]), int(clock.steps[b]))
+
+    def broken_match(self, playing: Playing, b: int, baseline: int | None) -> ConfigurationError:
+        """Return the error that in environment b nobody is on turn, or a baseline, by its number, may not move so."""
+        clock = playing.clock
+        module, seed, steps = type(playing.state).__module__, int(clock.seed[b]), int(clock.steps[b])
+        return broken_match(module, seed, steps, baseline, self.actions)
 
     def _check_loaded(self, loaded: int, count: int) -> None:
         """Raise ValueError where not all of `count` snapshots were loaded, but one was refused."""

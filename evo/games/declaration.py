@@ -40,26 +40,33 @@ class Opponents(Section):
     players: list[str] = Field(
         [],
         description="`random` and baselines of the game, of which each episode draws one; [] = all of them; in "
-        "training instead networks: `population` or `hall` (champions of the run so far); in validation also `hall`",
+        "training also networks: `population` or `hall` (champions of the run so far); in validation also `hall`",
     )
-    count: int = Field(4, ge=1, le=256, description="networks that play in a generation")
+    count: int = Field(4, ge=1, le=256, description="opponents of a generation, where networks are among `players`")
     files: list[str] = Field(
         [],
         exclude_if=lambda files: not files,
         description="champions' files, or runs, that are in the hall from the beginning",
     )
-    draw: Literal["uniform", "prioritised"] = Field(
+    draw: Literal["uniform", "recent", "prioritised"] = Field(
         "uniform",
         exclude_if=lambda draw: draw == "uniform",
-        description="how networks are drawn from the hall in training: prioritised by the share of games that the "
-        "finalists of the last validation lose to them, squared",
+        description="how networks are drawn from the hall in training: recent, of the newest `count`; prioritised, by "
+        "the share of games that the finalists of the last validation lose to them, squared",
+    )
+    learn_from: Literal["one", "all"] = Field(
+        "one",
+        exclude_if=lambda seats: seats == "one",
+        description="the seats whose steps PPO, A2C and PQN learn from in matches against the network itself",
     )
     epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
 
     @model_validator(mode="after")
-    def _has_hall(self) -> Self:
+    def _has_networks(self) -> Self:
         if (self.files or self.draw != "uniform") and "hall" not in self.players:
             raise ValueError(f"{'files' if self.files else 'draw'}: is about the hall, which is not among the players")
+        if self.learn_from != "one" and "population" not in self.players:
+            raise ValueError("learn_from: is about the population, which is not among the players")
         return self
 
     @property

@@ -52,14 +52,16 @@ def _forget(memory, b):  # type: ignore[no-untyped-def]
 
 
 def before(
-    after: NDArray[np.float32], ends: NDArray[np.uint8], begins: NDArray[np.float32] | None
+    after: NDArray[np.float32],
+    ends: NDArray[np.uint8],
+    begins: tuple[NDArray[np.int64], NDArray[np.float32]] | None,
 ) -> NDArray[np.float32]:
     """Return the states before steps, of those after them: zeros where an episode begins.  # [M, S] -> [M, S]
 
-    The rows are those of L segments that begin with `begins` [L, S], or (None) of whole episodes.
+    `begins` are the first rows [L] of segments, and the states [L, S] with which they begin; None: of whole episodes.
     """
     states = np.zeros_like(after)
     states[1:] = np.where((ends == GOES_ON)[:-1, np.newaxis], after[:-1], np.float32(0))
     if begins is not None:
-        states[:: len(after) // len(begins)] = begins
+        states[begins[0]] = begins[1]
     return states

@@ -19,6 +19,7 @@ from evo.games.primitives import draw_number
 
 SEAT = (1 << 32) - 1  # number of the draw of an episode's seat
 NOBODY = -1  # is on turn: `turn` returned no player
+ITSELF = -2  # in place of the row of an opponent: the candidate plays every seat; -2 - n: the player -n of a lineup
 FIELDS = ("seats_turn", "seats_mine", "seats_actions", "seats_rewards", "seats_returns")
 METRICS = ("won", "lost", "seat")  # of every game of several players, by the returns of an episode
 ALONE = ("continuous", "observe_lanes", "cell", "draw", "save", "load")  # fields that games of one player have

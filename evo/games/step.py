@@ -286,12 +286,12 @@ class Recorder:
         followed: int,
         score: Score,
         order: NDArray[np.int64] | None = None,
-        begins: NDArray[np.float32] | None = None,
+        begins: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None,
     ) -> Transitions:
         """Return the first rows, with the first `followed` observations that follow some of them.
 
         `score` returns the network's outputs. `order` [rows] puts those of an episode together, in the order of time;
-        None: they stand so already. Segments begin with the hidden states `begins` [L, S]; None: they are zero.
+        None: they stand so already. `begins` is as `hidden_states.before` takes it.
         """
         record = self.record
         assert record is not None

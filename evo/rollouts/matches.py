@@ -1,11 +1,13 @@
 """Matches: games of several players, whose seats are played by a candidate, other networks, and baselines.
 
-Whole episodes and segments are those of the candidate's seat: a recorded step is a move of the candidate, and its
-reward is what its seat gets until it moves again. Environments that wait for the same network are computed together.
+Whole episodes and segments are those of the candidate's seat, or of all seats where it meets itself: a recorded step
+is a move of the candidate, and its reward is what its seat gets until it moves again. Environments that wait for the
+same network are computed together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,6 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.views import shaped
 from evo.games import contract
 from evo.games.contract import CompiledGame
-from evo.games.faults import broken_match
 from evo.games.hidden_states import remember
 from evo.games.primitives import EpisodeClock, clock_of
 from evo.games.seats import NOBODY
@@ -57,20 +58,20 @@ OPPONENT = np.int64(Purpose.OPPONENT)
 class Matches(NamedTuple):
     """Who plays the other seats of B environments, and what is waited for."""
 
-    opponent: NDArray[np.int64]  # [B] n >= 1: network n; below 0: baseline -1 - n of the game, where -1 moves at random
+    opponent: NDArray[np.int64]  # [B] as in a lineup
     waits: NDArray[np.int64]  # [B] the network that moves next, 0 of the candidate; IDLE or BROKEN
-    row: NDArray[np.int64]  # [B] of the candidate's last step, which goes on; -1: of none
-    steps: NDArray[np.int64]  # [B] of the candidate in this segment
+    rows: NDArray[np.int64]  # [B, players] of the candidate's last step in a seat, which goes on; -1: of none
+    steps: NDArray[np.int64]  # [B] of the candidate in this segment; -1: whole episodes
     luck: EpisodeClock  # of the draws of baselines
     lanes: NDArray[np.int64]  # [B + 16] environments that are computed together
     places: NDArray[np.int64]  # [B + 16] the rows of their players' hidden states
 
     @classmethod
-    def of(cls, count: int) -> Matches:
+    def of(cls, count: int, players: int) -> Matches:
         """Return matches that wait for nobody."""
-        opponent, waits, row, steps = np.full((4, count), IDLE, np.int64)
+        opponent, waits, steps, *rows = np.full((3 + players, count), IDLE, np.int64)
         lanes, places = np.zeros((2, count + 16), np.int64)
-        return cls(opponent, waits, row, steps, clock_of(count), lanes, places)
+        return cls(opponent, waits, np.stack(rows, axis=1), steps, clock_of(count), lanes, places)
 
 
 @njit(inline="always")
@@ -86,117 +87,122 @@ def _waiting(state, players, network, matches):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _choose_opponent(b, opponents, networks, matches, envs):  # type: ignore[no-untyped-def]
-    """Choose who plays the other seats of an episode: networks take turns, of baselines the seed draws one.
-
-    Return the number of the match, by which networks take turns.
-    """
+def _choose_opponent(b, lineup, in_turn, matches, envs):  # type: ignore[no-untyped-def]
+    """Choose who of the lineup plays an episode, each in turn or as its seed draws; return the number of the match."""
     number = envs.episode[b] if matches.steps[b] < 0 else b + envs.episode[b]
-    if networks > 1:
-        matches.opponent[b] = 1 + number % (networks - 1)
-    else:
-        matches.opponent[b] = opponents[draw(envs.seeds[b], np.int64(0), np.int64(opponents.shape[0]), OPPONENT)]
+    drawn = np.int64(draw(envs.seeds[b], np.int64(0), np.int64(lineup.shape[0]), OPPONENT))
+    matches.opponent[b] = lineup[number % lineup.shape[0] if in_turn else drawn]
     return number
 
 
 @njit(inline="always")
-def _seat(state, b, players, opponents, networks, matches, envs):  # type: ignore[no-untyped-def]
-    """Choose who plays an episode that has begun; against networks, the candidate plays each seat equally often."""
-    number = _choose_opponent(b, opponents, networks, matches, envs)
-    if networks > 1:
-        state.state.seats_mine[b] = number // (networks - 1) % players
+def _begin_match(state, rules, b, players, lineup, in_turn, seeds, matches, envs, progress):  # type: ignore[no-untyped-def]
+    """Begin the next episode of environment b: of `seeds` [E] the first that none has begun, or of its own sequence.
+
+    Where opponents take turns, the candidate has each seat equally often.
+    """
+    if matches.steps[b] >= 0:
+        begin_next(state, rules, b, envs)
+    elif progress[BEGUN] < seeds.shape[0]:
+        envs.episode[b] = progress[BEGUN]
+        begin(state, rules, b, seeds[progress[BEGUN]], envs)
+        progress[BEGUN] += 1
+    else:
+        envs.episode[b] = -1
+        return
+    number = _choose_opponent(b, lineup, in_turn, matches, envs)
+    if in_turn:
+        state.state.seats_mine[b] = number // lineup.shape[0] % players
 
 
 @njit(inline="always")
-def _begin_match(state, rules, b, players, opponents, networks, seeds, matches, envs, progress):  # type: ignore[no-untyped-def]
-    """Begin the next episode of environment b: of `seeds` [E] the first that none has begun, or of its own sequence."""
-    matches.row[b] = -1
-    if matches.steps[b] >= 0:
-        begin_next(state, rules, b, envs)
-        _seat(state, b, players, opponents, networks, matches, envs)
+def _latest_row(b, matches):  # type: ignore[no-untyped-def]
+    """Return the last row of environment b, of any seat, that goes on; -1 where none does."""
+    row = -1
+    for seat in range(matches.rows.shape[1]):
+        row = max(row, matches.rows[b, seat])
+    return row
+
+
+@njit(inline="always")
+def _end_row(state, rules, masked, b, seat, status, matches, record, progress):  # type: ignore[no-untyped-def]
+    """End the last step of a seat, if one goes on: its reward is what the seat got since then."""
+    row = matches.rows[b, seat]
+    matches.rows[b, seat] = -1
+    if record is None or row < 0:
         return
-    envs.episode[b] = -1
-    if progress[BEGUN] < seeds.shape[0]:
-        envs.episode[b] = progress[BEGUN]
-        begin(state, rules, b, seeds[progress[BEGUN]], envs)
-        _seat(state, b, players, opponents, networks, matches, envs)
-        progress[BEGUN] += 1
+    record.rewards[row] += np.int64(np.rint(1000.0 * state.state.seats_returns[b, seat]))
+    record.ends[row] = status
+    if status >= TRUNCATED:  # or SEGMENT_END
+        state.state.seats_turn[b] = seat
+        record_following(state, rules, masked, b, row, progress[FOLLOWED], record)
+        progress[FOLLOWED] += 1
 
 
 @njit(inline="always")
 def _play_move(  # type: ignore[no-untyped-def]
-    state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended, actions, episodes,
-    record, progress
+    state, rules, masked, b, action, players, lineup, in_turn, seeds, matches, envs, ended, actions, episodes, record,
+    progress
 ):  # fmt: skip
     """Play the move of whoever is on turn in environment b, and begin the next episode where this one ends."""
-    row = matches.row[b]
-    place = envs.episode[b]
-    if matches.steps[b] >= 0:
-        place = row if row >= 0 else ended.returns.shape[0] - 1  # the last one is for episodes of which nothing is seen
+    place = envs.episode[b] if matches.steps[b] < 0 else _latest_row(b, matches)  # -1: the last one, which is not read
     if record is None and actions.shape[0]:
         actions[progress[ROWS]] = action
         episodes[progress[ROWS]] = envs.episode[b]
         progress[ROWS] += 1
-    reward, status = move(state, rules, b, action, envs, ended, place)
+    _, status = move(state, rules, b, action, envs, ended, place)
     progress[FRAMES] += 1
-    if record is not None and row >= 0:
-        record.rewards[row] += reward
-        if status != GOES_ON:
-            record.ends[row] = status
-            if status == TRUNCATED:
-                state.state.seats_turn[b] = state.state.seats_mine[b]
-                record_following(state, rules, masked, b, row, progress[FOLLOWED], record)
-                progress[FOLLOWED] += 1
     if status != GOES_ON:
-        _begin_match(state, rules, b, players, opponents, networks, seeds, matches, envs, progress)
+        for seat in range(players):
+            _end_row(state, rules, masked, b, seat, status, matches, record, progress)
+        _begin_match(state, rules, b, players, lineup, in_turn, seeds, matches, envs, progress)
 
 
 @njit(inline="always")
 def _settle(  # type: ignore[no-untyped-def]
-    state, rules, masked, b, players, opponents, networks, horizon, seeds, allowed, matches, envs, ended, actions,
-    episodes, record, progress
+    state, rules, masked, b, players, lineup, in_turn, horizon, seeds, allowed, matches, envs, ended, actions, episodes,
+    record, progress
 ):  # fmt: skip
     """Have baselines move in environment b until a network is on turn, which it then waits for."""
     for _ in range(SETTLED):
         matches.waits[b] = IDLE
         if envs.episode[b] < 0 or matches.steps[b] > horizon:
             return
-        if state.state.seats_turn[b] == NOBODY:
+        turn, opponent = state.state.seats_turn[b], matches.opponent[b]
+        if turn == NOBODY:
             matches.waits[b] = BROKEN
             return
-        mine = state.state.seats_turn[b] == state.state.seats_mine[b]
-        if matches.steps[b] == horizon and (mine or matches.row[b] < 0):  # the segment ends here
-            if record is not None and matches.row[b] >= 0:
-                record.ends[matches.row[b]] = SEGMENT_END
-                record_following(state, rules, masked, b, matches.row[b], progress[FOLLOWED], record)
-                progress[FOLLOWED] += 1
-            matches.steps[b] = horizon + 1
+        if matches.steps[b] == horizon:  # the segment ends where every seat that is recorded has its next turn
+            _end_row(state, rules, masked, b, turn, SEGMENT_END, matches, record, progress)
+            if _latest_row(b, matches) < 0:
+                matches.steps[b] = horizon + 1
+                return
+        if turn == state.state.seats_mine[b] or opponent >= 0:
+            matches.waits[b] = 0 if turn == state.state.seats_mine[b] else opponent
             return
-        if mine or matches.opponent[b] > 0:
-            matches.waits[b] = 0 if mine else matches.opponent[b]
-            return
-        action = baseline_action(state, rules, masked, b, matches.opponent[b], envs.seeds[b], allowed, matches.luck)
+        action = baseline_action(state, rules, masked, b, opponent, envs.seeds[b], allowed, matches.luck)
         if action < 0:
             matches.waits[b] = BROKEN
             return
         _play_move(
-            state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended, actions,
-            episodes, record, progress,
+            state, rules, masked, b, action, players, lineup, in_turn, seeds, matches, envs, ended, actions, episodes,
+            record, progress,
         )  # fmt: skip
 
 
 @kernel_cache.with_game
 def play_matches(  # type: ignore[no-untyped-def]
-    layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, players, opponents,
+    layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, players, lineup, in_turn,
     horizon, seeds, rule, epsilon, their_rule, their_epsilon, allowed, memory, matches, envs, ended, actions, episodes,
     record, progress
 ):  # fmt: skip
     """Play on until everything is played or there is no room for actions; return the environment that fails, or IDLE.
 
     `packed` [N + 1, ...] are the networks, the candidate first; the other arrays of the network are as in
-    `play_episodes`. `memory` [B players, S] are the hidden states of `envs`, by player. Without networks besides the
-    candidate, `opponents` are the baselines of which each episode draws one. Episodes are those of `seeds` [E], or,
-    where `matches.steps` are not negative, `horizon` steps of the candidate in every environment.
+    `play_episodes`. `memory` [B players, S] are the hidden states of `envs`, by player. The `lineup` [K] has opponents:
+    n >= 1 is network n, 0 the candidate, whose steps in every seat are recorded, and -1 - n baseline n of the game,
+    where -1 moves at random. They play `in_turn`, or the seed of an episode draws one. Episodes are those of `seeds`
+    [E], or, where `matches.steps` are not negative, `horizon` steps of the candidate in every environment.
     """
     count, networks, size = envs.seeds.shape[0], packed.shape[0], x.shape[0] // 16
     index, places = matches.lanes, matches.places
@@ -204,16 +210,16 @@ def play_matches(  # type: ignore[no-untyped-def]
         progress[LIVE] = count
         for b in range(count):
             if seeds.shape[0]:
-                _begin_match(state, rules, b, players, opponents, networks, seeds, matches, envs, progress)
+                _begin_match(state, rules, b, players, lineup, in_turn, seeds, matches, envs, progress)
             else:
-                _choose_opponent(b, opponents, networks, matches, envs)
+                _choose_opponent(b, lineup, in_turn, matches, envs)
     while True:
         if seeds.shape[0] and 0 < actions.shape[0] < progress[ROWS] + (SETTLED + 1) * count:
             return GROW
         busy = False
         for b in range(count):
             _settle(
-                state, rules, masked, b, players, opponents, networks, horizon, seeds, allowed, matches, envs, ended,
+                state, rules, masked, b, players, lineup, in_turn, horizon, seeds, allowed, matches, envs, ended,
                 actions, episodes, record, progress,
             )  # fmt: skip
             if matches.waits[b] == BROKEN:
@@ -250,21 +256,22 @@ def play_matches(  # type: ignore[no-untyped-def]
                         action = choose_action(scores, width, lane, allowed, rule, epsilon, seed, step)
                         if action < 0:
                             return b
-                        if record is not None:
-                            row = progress[ROWS] if matches.steps[b] < 0 else b * horizon + matches.steps[b]
+                        seat, here = state.state.seats_turn[b], matches.steps[b]
+                        learned = 0 <= here < horizon or (here < 0 and seat == state.state.seats_mine[b])
+                        if record is not None and learned:
+                            _end_row(state, rules, masked, b, seat, GOES_ON, matches, record, progress)
+                            row = progress[ROWS] if here < 0 else b * horizon + here
                             for o in range(record.outputs.shape[1]):
                                 if not np.isfinite(scores[o * width + lane]):
                                     return b
                             record_seen(state, rules, b, row, scores, width, lane, allowed, record)
                             remember(memory, places[start + lane], record.memories, row)
                             actions[row] = action
-                            record.rewards[row], record.ends[row] = 0, GOES_ON
-                            matches.row[b] = row
-                            if matches.steps[b] < 0:
-                                episodes[row] = envs.episode[b]
-                                progress[ROWS] += 1
-                            else:
-                                matches.steps[b] += 1
+                            record.rewards[row] = -np.int64(np.rint(1000.0 * state.state.seats_returns[b, seat]))
+                            matches.rows[b, seat] = row
+                            episodes[row] = envs.episode[b] if here < 0 else envs.episode[b] * players + seat
+                            progress[ROWS] += here < 0
+                            matches.steps[b] += here >= 0
                     else:
                         action = choose_action(scores, width, lane, allowed, their_rule, their_epsilon, seed, step)
                         if action < 0:  # who has no finite scores takes what is allowed
@@ -272,7 +279,7 @@ def play_matches(  # type: ignore[no-untyped-def]
                             if allowed[action] == 0:
                                 return b
                     _play_move(
-                        state, rules, masked, b, action, players, opponents, networks, seeds, matches, envs, ended,
+                        state, rules, masked, b, action, players, lineup, in_turn, seeds, matches, envs, ended,
                         actions, episodes, record, progress,
                     )  # fmt: skip
                 start += live
@@ -284,45 +291,43 @@ class MatchPlayer:
     def __init__(self, network: Network, game: CompiledGame, kernel: tuple[Any, ...], score: Score) -> None:
         """`kernel` has what compiled functions take of the candidate, its packed weights second; `score` runs it."""
         self._network, self._game, self._kernel, self._score = network, game, kernel, score
-        self._packed = kernel[1][np.newaxis]
-        self._baselines = np.array(game.opponents, np.int64)
         self._allowed = np.ones(game.actions, np.int8)
+        self.take_opponents(np.empty((0, len(kernel[1])), np.float32), [])
 
-    def take_opponents(self, packed: NDArray[np.float32]) -> None:
-        """Have these networks play the other seats; none: baselines, or the candidate.  # [N, packed size]"""
+    def take_opponents(self, packed: NDArray[np.float32], lineup: Sequence[int]) -> None:
+        """Have a lineup play in turn; an empty one: the game's own opponents, or the candidate.  # [N, packed size]"""
+        drawn = () if lineup else self._game.opponents
+        self._in_turn, self._lineup = not drawn, np.array(lineup or drawn or [0], np.int64)
         self._packed = np.concatenate([self._kernel[1][np.newaxis], packed])
 
     def _play(
         self, how: ActionRule, state: Any, matches: Matches, horizon: int, seeds: NDArray[np.uint64], written: Any
     ) -> int:
         """Play on; return the environment that fails, or IDLE or GROW."""
-        game, kernel = self._game, self._kernel
-        packed = self._packed
+        game, kernel, packed = self._game, self._kernel, self._packed
         packed[0] = kernel[1]
-        if len(packed) == 1 and not game.opponents:  # no baseline may play, and the task names no network
-            packed = np.concatenate([packed, packed])
         draws, memory = how.kind == "softmax", written[0].memory
         memory = None if memory is None else memory.reshape(len(memory) * game.players, self._network.memory)
         return play_matches(  # type: ignore[no-any-return]
             kernel[0], packed, *kernel[2:], state, game.rules, game.masked or None, game.shape, game.players,
-            self._baselines, horizon, seeds, RULES[how.kind], how.epsilon, SOFTMAX if draws else EPSILON_GREEDY,
-            0.0 if draws else game.epsilon, self._allowed, memory, matches, *written,
+            self._lineup, self._in_turn, horizon, seeds, RULES[how.kind], how.epsilon,
+            SOFTMAX if draws else EPSILON_GREEDY, 0.0 if draws else game.epsilon, self._allowed, memory, matches,
+            *written,
         )  # fmt: skip
 
     def _check(self, state: Any, matches: Matches, b: int) -> None:
         """Raise ConfigurationError where environment b, unless it is IDLE, failed because the game is broken."""
         self._game.check_allowed(state, self._allowed, b)
         if b >= 0 and matches.waits[b] == BROKEN:
-            module, clock = type(state.state).__module__, state.clock
             baseline = None if state.state.seats_turn[b] == NOBODY else -1 - int(matches.opponent[b])
-            raise broken_match(module, int(clock.seed[b]), int(clock.steps[b]), baseline, self._game.actions)
+            raise self._game.broken_match(state, b, baseline)
 
     def play_episodes(self, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""
         assert isinstance(task.play, Episodes)
         game, memory, lanes = self._game, self._network.memory, min(LANES, len(task.play.seeds))
         recorder = Recorder.of_task(game, task, self._network.outputs, memory)
-        state, matches, progress = game.make_state(lanes), Matches.of(lanes), np.zeros(6, np.int64)
+        state, matches, progress = game.make_state(lanes), Matches.of(lanes, game.players), np.zeros(6, np.int64)
         envs = Envs.empty(lanes, memory * game.players)
         while True:
             written = envs, ended, recorder.actions, recorder.episodes, recorder.record, progress
@@ -335,13 +340,11 @@ class MatchPlayer:
     def play_segment(self, segment: Segment, how: ActionRule) -> Result:
         """Play a segment of the candidate's steps in every environment."""
         buffers = SegmentBuffers(self._game, segment, self._network.outputs, memory=self._network.memory)
-        matches, progress = Matches.of(len(segment.envs)), np.zeros(6, np.int64)
+        matches, progress = Matches.of(len(segment.envs), self._game.players), np.zeros(6, np.int64)
         matches.steps[:] = 0
-        none = np.empty(0, np.uint64)
         _, envs, actions, record, ended = buffers.written
-        written = envs, ended, actions, none.view(np.int64), record, progress
-        failed = self._play(how, buffers.state, matches, segment.horizon, none, written)
+        written = envs, ended, actions, buffers.recorder.episodes, record, progress
+        failed = self._play(how, buffers.state, matches, segment.horizon, np.empty(0, np.uint64), written)
         self._check(buffers.state, matches, failed)
-        return buffers.result(
-            int(progress[FOLLOWED]), int(progress[SLOTS]), failed < 0, self._score, int(progress[FRAMES])
-        )
+        followed, slots, frames = (int(progress[name]) for name in (FOLLOWED, SLOTS, FRAMES))
+        return buffers.result(followed, slots, failed < 0, self._score, frames, by_seat=0 in self._lineup)

@@ -21,6 +21,7 @@ from evo.environment import Environment
 from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.games.hidden_states import hidden_states
+from evo.games.seats import ITSELF
 from evo.games.step import (
     BEGUN,
     FOLLOWED,
@@ -50,6 +51,7 @@ from evo.records import (
     Segment,
     Task,
     Transitions,
+    WeightSource,
     empty_result,
 )
 from evo.rollouts.action_rules import RULES, choose, fits, write_action
@@ -171,8 +173,8 @@ class Kernel(Protocol):
     def take(self, weights: NDArray[np.float32]) -> None:
         """Compute a network with these weights from now on.  # [P], finite"""
 
-    def take_opponents(self, weights: NDArray[np.float32]) -> None:
-        """Have networks with these weights play the other seats from now on, or baselines where N is 0.  # [N, P]"""
+    def take_opponents(self, weights: NDArray[np.float32], lineup: Sequence[int]) -> None:
+        """Have a lineup play the other seats from now on, with these networks; empty: baselines.  # [N, P]"""
         return
 
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
@@ -206,13 +208,13 @@ class LanesKernel(Kernel):
         """Pack the weights of a network.  # [P], finite"""
         layout.pack(self._layers, weights, self._packed)
 
-    def take_opponents(self, weights: NDArray[np.float32]) -> None:
-        """Have networks with these weights play the other seats, or baselines where N is 0.  # [N, P], finite or not"""
+    def take_opponents(self, weights: NDArray[np.float32], lineup: Sequence[int]) -> None:
+        """Have a lineup play the other seats, as in `play_matches`.  # [N, P], finite or not"""
         assert self._matches is not None
         packed = np.zeros((len(weights), len(self._packed)), np.float32)
         for row, network in zip(packed, weights, strict=True):
             layout.pack(self._layers, network, row)
-        self._matches.take_opponents(packed)
+        self._matches.take_opponents(packed, lineup)
 
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
         """Return the network's outputs; `memory` is overwritten by the states after the step.  # [E, ...] -> [E, O]"""
@@ -276,7 +278,7 @@ class Rollout:
         if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
             raise ValueError("transitions are recorded of one candidate")
         if self._game is not None and self._game.players > 1:
-            self._take_opponents(task, parents)
+            self._take_lineup(task, parents)
         if isinstance(task.play, Segment):
             finite = self.take(task, 0, parents)
             if self._game is None:
@@ -311,13 +313,15 @@ class Rollout:
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
 
-    def _take_opponents(self, task: Task, parents: NDArray[np.float32]) -> None:
-        count = 0 if task.opponents is None else len(task.opponents)
-        weights = np.empty((count, self.size), np.float32)
-        for n in range(count):
-            assert task.opponents is not None
-            self._rebuilder.rebuild(parents, task.opponents, n, weights[n])
-        self.kernel.take_opponents(weights)
+    def _take_lineup(self, task: Task, parents: NDArray[np.float32]) -> None:
+        source = task.opponents or WeightSource.of_rows(0)
+        networks = np.flatnonzero(source.rows > ITSELF)
+        weights = np.empty((len(networks), self.size), np.float32)
+        for place, n in enumerate(networks.tolist()):
+            self._rebuilder.rebuild(parents, source, n, weights[place])
+        lineup = source.rows - ITSELF
+        lineup[networks] = np.arange(len(networks)) + 1
+        self.kernel.take_opponents(weights, lineup.tolist())
 
     def takes(self, how: ActionRule) -> bool:
         """Return whether actions can follow from the network's outputs by this rule."""

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.errors import ConfigurationError, DataError
+from evo.errors import DataError
 from evo.games import contract
 from evo.games.contract import LOST, CompiledGame
-from evo.games.faults import broken_match
 from evo.games.hidden_states import hidden_states
 from evo.games.primitives import clock_of
 from evo.games.seats import NOBODY
@@ -118,7 +117,7 @@ def play_seats(
         chosen[:] = -1
         turns = state.state.seats_turn[live].astype(np.int64)
         if len(lost := live[turns == NOBODY]):
-            raise _broken(game, state, int(lost[0]), None)
+            raise game.broken_match(state, int(lost[0]), None)
         movers = seating[live, turns]
         for place in np.unique(movers).tolist():
             who = movers == place
@@ -137,7 +136,7 @@ def play_seats(
                 b = int(index[moved])
                 game.check_allowed(state, allowed, b)
                 if number < 0:
-                    raise _broken(game, state, b, -1 - number)
+                    raise game.broken_match(state, b, -1 - number)
                 raise DataError(f"{player.name} cannot be played: its outputs or rewards are not finite")
         actions.append(chosen.copy())
         live = live[status[live] == GOES_ON]
@@ -145,9 +144,3 @@ def play_seats(
         see(state)
     lengths = np.asarray(state.clock.steps, np.int64)
     return Seated(np.array(state.state.seats_returns), lengths, np.array(actions, np.int8).reshape(-1, count))
-
-
-def _broken(game: CompiledGame, state: Any, b: int, baseline: int | None) -> ConfigurationError:
-    """Return the error of a game that is broken in environment b: a baseline of it, or who is to move."""
-    clock = state.clock
-    return broken_match(type(state.state).__module__, int(clock.seed[b]), int(clock.steps[b]), baseline, game.actions)

@@ -19,7 +19,7 @@ from evo.games.contract import CompiledGame, mask, observe_lanes
 from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, play
 from evo.kernels.lanes import forward, lanes_for
 from evo.networks.network import Network
-from evo.records import TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions, joined
+from evo.records import ActionRule, EnvStates, Result, Segment, Transitions, joined
 from evo.rollouts.action_rules import RULES, choose, read_action, write_action
 
 kernel_cache.use(__name__)
@@ -119,10 +119,11 @@ class SegmentBuffers:
         self.masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         self.buffers = np.ones(game.actions, np.int8), game.action_buffer()
         self.envs = envs_of(segment.envs, memory * game.players)  # each player has a hidden state
-        self._begins = None
+        self._first, self._begins, self._mine = segment.envs.episode, None, np.zeros(len(segment.envs), np.int64)
+        if game.players > 1:
+            self._mine += self.state.state.seats_mine
         if self.envs.memory is not None:
-            seat = 0 if game.players == 1 else self.state.state.seats_mine
-            self._begins = self.envs.memory.reshape(-1, game.players, memory)[np.arange(len(segment.envs)), seat]
+            self._begins = self.envs.memory.reshape(-1, memory).copy()  # by environment, then by player
         actions = actions_for(game, rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
         self.recorder = Recorder.of_game(
             game, actions, rows, outputs, memory
@@ -134,19 +135,23 @@ class SegmentBuffers:
         """Return what compiled loops take last: buffers, environments, actions, record and ended episodes."""
         return self.buffers, self.envs, self.recorder.actions, self.recorder.record, self.ended
 
-    def result(self, followed: int, slots: int, finite: bool, score: Score, frames: int | None = None) -> Result:
+    def result(
+        self, followed: int, slots: int, finite: bool, score: Score, frames: int | None = None, by_seat: bool = False
+    ) -> Result:
         """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps.
 
         Where an output was not finite it has neither transitions nor environments. `score` returns the outputs of the
-        observations that follow. `frames` are the steps that were played; None: as many as are recorded.
+        observations that follow. `frames` are the steps that were played; None: as many as are recorded. `by_seat`: the
+        steps of each seat of an environment are put together.
         """
         assert self.recorder.record is not None
         ends, transitions = self.recorder.record.ends, None
         ended = Ended(*(rows[: len(ends)] for rows in self.ended))
         if finite:
-            transitions = self.recorder.transitions(len(ends), followed, score, begins=self._begins)
+            order, begins = self._sequences(len(ends), by_seat)
+            transitions = self.recorder.transitions(len(ends), followed, score, order, begins)
             finite = bool(np.isfinite(transitions.next_outputs).all())
-        over = (ends == TERMINATED) | (ends == TRUNCATED)
+        over = ended.lengths > 0
         finite = finite and are_finite(ended.returns[over])
         first, episode, _, returns_so_far, memory = self.envs
         envs = EnvStates(self.game.snapshots(self.state), first, episode, returns_so_far, memory)
@@ -160,6 +165,23 @@ class SegmentBuffers:
             transitions=transitions if finite else None,
             envs=envs if finite else None,
         )
+
+    def _sequences(self, rows: int, by_seat: bool) -> tuple[NDArray[np.int64] | None, Any]:
+        """Return the order that puts the steps of each seat together, if asked for, and what `before` takes."""
+        if not by_seat and self._begins is None:
+            return None, None
+        episodes, players = self.recorder.episodes, self.game.players
+        env = np.arange(rows) // (rows // len(self._first))
+        sequence = env * players + (episodes % players if by_seat else self._mine[env])
+        order = np.argsort(sequence, kind="stable")
+        if self._begins is None:
+            return order, None
+        places = np.flatnonzero(np.diff(sequence[order], prepend=-1))
+        first = order[places]
+        states = self._begins[sequence[first]]
+        if by_seat:  # a seat's first step may be of an episode that began since then
+            states[episodes[first] // players > self._first[env[first]]] = 0
+        return order, (places, states)
 
 
 def play_segment(

@@ -151,7 +151,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     before = Experiment.load(directory / CONFIG, resolved=True, hosts="kept")
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
-    if before.environment.league != experiment.environment.league:
+    if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
     state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
     with ExitStack() as undo:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environment import Curriculum
+from evo.games.seats import ITSELF
 from evo.randomness.streams import Purpose, candidate_keys, draws
-from evo.records import Arrays, Request, WeightSource
+from evo.records import Arrays, Request, Segment, WeightSource
 
 HALL, SINCE, LOST = "hall_of_fame", "hall_of_fame_since", "hall_of_fame_lost"  # arrays of a checkpoint
 MOST = 64  # networks in the hall of fame: those of files, and the newest champions
@@ -73,17 +74,19 @@ class NetworkOpponents:
             lost = np.concatenate([(part[:, k :: len(self._met)] < 0).ravel() for part in parts])
             self._lost[row] = ALL * int(lost.sum()) // max(1, len(lost))
 
-    def _former(self, keys: NDArray[np.uint64], prioritised: bool) -> NDArray[np.int64]:
+    def _former(self, keys: NDArray[np.uint64], draw: str) -> NDArray[np.int64]:
         """Return rows of the hall that these keys draw; prioritised by the squares of what finalists lose to them."""
-        if not prioritised or not len(self._lost):
-            return np.asarray(draws(keys, 1, max(1, len(self._hall))), np.int64)
-        ends = np.cumsum(np.maximum(self._lost, 1) ** 2)
-        return np.asarray(np.searchsorted(ends, draws(keys, 1, int(ends[-1])), side="right"), np.int64)
+        count = len(self._hall)
+        if draw == "prioritised" and count:
+            ends = np.cumsum(np.maximum(self._lost, 1) ** 2)
+            return np.asarray(np.searchsorted(ends, draws(keys, 1, int(ends[-1])), side="right"), np.int64)
+        among = min(len(keys), count) if draw == "recent" else count
+        return count - among + np.asarray(draws(keys, 1, max(1, among)), np.int64)
 
     def matched(self, request: Request, number: int) -> Request:
         """Return the request of a generation with the opponents that its environment asks for.
 
-        Of each kind in turn, `count` are drawn, and every candidate plays against all of them. Where nobody is in the
+        `count` are named, each kind in turn, and every candidate plays against all of them. Where nobody is in the
         hall of fame yet, the population stands in. A gradient method has a population of one.
         """
         curriculum = self._curriculum
@@ -98,13 +101,20 @@ class NetworkOpponents:
         sources = [task.weights for task in request.tasks]
         keys = candidate_keys(self._seed, Purpose.OPPONENT, number, 0, options.count)
         population = draws(keys, 0, sum(map(len, sources)))
-        former = self._former(keys, options.draw == "prioritised")
-        names = [options.networks[n % len(options.networks)] for n in range(options.count)]
-        chosen = [
-            WeightSource.of_row(self._first + int(former[n])) if name == "hall" and len(hall) else
-            _candidate(sources, int(population[n])) for n, name in enumerate(names)
-        ]  # fmt: skip
-        opponents = _together(chosen)
+        former = self._former(keys, options.draw)
+        numbers = dict(zip(options.baselines, curriculum.environment(number).game.opponents, strict=True))
+
+        def chosen(n: int) -> WeightSource:
+            name = options.players[n % len(options.players)]
+            if name in numbers:
+                return WeightSource.of_row(ITSELF + numbers[name])
+            if name == "hall" and len(hall):
+                return WeightSource.of_row(self._first + int(former[n]))
+            if options.learn_from == "all" and isinstance(request.tasks[0].play, Segment):
+                return WeightSource.of_row(ITSELF)
+            return _candidate(sources, int(population[n]))
+
+        opponents = _together([chosen(n) for n in range(options.count)])
         return Request(weights, [replace(task, opponents=opponents) for task in request.tasks])
 
 

@@ -335,7 +335,7 @@ def test_actions_are_scaled_to_the_bounds_of_the_box_where_that_is_asked_for() -
     plain = gymnasium.make(gymnasium.Options(id="gymnasium:Pendulum-v1"))
     assert not plain.unit_actions
     assert options.scored == plain.options.scored  # the same task
-    assert options.league != plain.options.league
+    assert options.track != plain.options.track
     for scaled, torque in ((0.25, 0.5), (1.5, 2.0)):
         pair = [Instance.of(environment), Instance.of(plain)]
         for one, action in zip(pair, (scaled, torque), strict=True):

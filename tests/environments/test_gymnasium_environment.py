@@ -246,7 +246,7 @@ def test_observations_are_normalised_alike_in_training_and_once_in_a_process(mon
 
 def test_what_is_not_normalised_is_no_part_of_what_a_run_is() -> None:
     assert "normalise" not in Options(id="gymnasium:CartPole-v1").model_dump()
-    assert Options(id="gymnasium:CartPole-v1", normalise=5).league == {"stack": 1, "normalise": 5}
+    assert Options(id="gymnasium:CartPole-v1", normalise=5).track == {"stack": 1, "normalise": 5}
 
 
 @pytest.mark.parametrize(("name", "what"), [("Infinite-v0", "not finite"), ("Breaking-v0", "ZeroDivisionError")])

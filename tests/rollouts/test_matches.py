@@ -9,9 +9,11 @@ import pytest
 
 from evo.games.catalogue import connect_four, duel, tictactoe
 from evo.games.primitives import EpisodeClock, Random
+from evo.games.seats import ITSELF
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.randomness.philox_compiled import episode_seed
 from evo.randomness.streams import Purpose, draw
 from evo.records import GOES_ON, SEGMENT_END, TRUNCATED, ActionRule, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import LanesKernel, Rollout
@@ -36,7 +38,7 @@ class Reference:
     """Plays whole matches by the readable rules, one network call for each move."""
 
     def __init__(self, environment: Any, network: Network, weights: list[np.ndarray]) -> None:
-        self.environment, self.networks = environment, []
+        self.environment, self.networks, self.lineup = environment, [], [*range(1, len(weights))]
         for one in weights:
             kernel = LanesKernel(network, None)
             kernel.take(one)
@@ -49,19 +51,18 @@ class Reference:
         game.begin(0, seed)
         opponents = self.environment.game.opponents
         if number is not None:
-            others = len(self.networks) - 1
-            opponent = number % others + 1
-            state.seats_mine[0] = number // others % players
-        else:
+            opponent = self.lineup[number % len(self.lineup)]
+            state.seats_mine[0] = number // len(self.lineup) % players
+        elif opponent is None:
             opponent = opponents[draw(seed, 0, len(opponents), int(Purpose.OPPONENT))]
         baselines = [*self.environment.definition.baselines_of(self.environment.options).values()]
         memories = np.zeros((players, 1, self.memory), np.float32) if self.memory else [None] * players
-        actions, rows, status, total = [], [], GOES_ON, 0
+        actions, rows, last, status, total = [], [], {}, GOES_ON, 0
         while status == GOES_ON:
             turn, mine = int(state.seats_turn[0]), int(state.seats_mine[0])
             step, allowed = int(game.clock.steps[0]), np.flatnonzero(game.mask(0))
-            if turn == mine or opponent > 0:
-                seen = game.observe(0)
+            if turn == mine or opponent >= 0:
+                seen, before = game.observe(0), None if memories[turn] is None else memories[turn][0].copy()
                 scores = self.networks[0 if turn == mine else opponent].score(seen[None], memories[turn])[0]
                 scores = scores[: game.actions]
                 action = int(allowed[scores[allowed].argmax()])
@@ -70,13 +71,15 @@ class Reference:
             else:
                 luck = EpisodeClock(np.array([seed ^ LUCK], np.uint64), np.array([step << 16]), np.array([0]))
                 action = int(baselines[-2 - opponent](state, game.rules, 0, turn, Random(luck, 0)))
-            if turn == mine:
-                rows.append([seen, action, 0, GOES_ON])
+            if turn == mine or opponent == 0:
+                last[turn] = [seen, action, 0, GOES_ON, turn, before]
+                rows.append(last[turn])
+            so_far = state.seats_returns[0].copy()
             reward, status = game.step(0, action)
             total += round(1000 * reward)
-            if rows:
-                rows[-1][2] += reward
-                rows[-1][3] = status
+            for seat, row in last.items():
+                row[2] += state.seats_returns[0][seat] - so_far[seat]
+                row[3] = status
             actions.append(action)
         return {"return": total, "actions": actions, "metrics": game.metrics(0).tolist(), "rows": rows}
 
@@ -163,6 +166,58 @@ def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str,
         ends = [row[3] for row in rows]
         assert [end % SEGMENT_END for end in whole.ends[at].tolist()] == ends
     assert len(following) == (whole.ends >= TRUNCATED).sum()
+
+
+@pytest.mark.parametrize(
+    ("module", "policy"),
+    [
+        pytest.param(tictactoe, {"dense": [8]}, id="tictactoe"),
+        pytest.param(tictactoe, {"dense": [8], "memory": "gru:4"}, id="tictactoe-memory", marks=pytest.mark.long),
+        pytest.param(duel, {"dense": [8]}, id="duel", marks=pytest.mark.long),
+    ],
+)
+def test_segments_have_the_steps_of_every_seat_where_the_candidate_meets_itself(
+    module: Any, policy: dict[str, Any]
+) -> None:
+    """In an environment, those of seat 0 come first, in the order of time, and only moves after the last are lost."""
+    environment, rollout, reference, _ = made(module, policy, 0)
+    game, horizon = environment.game, 21
+    task = Task(fresh(1), Segment(game.begin(IN_SEGMENTS), horizon), opponents=WeightSource.of_row(ITSELF))
+    result = rollout.play(task, np.empty((0, rollout.size), np.float32))
+    found = result.transitions
+    assert found is not None
+    assert len(IN_SEGMENTS) * horizon <= result.frames < len(IN_SEGMENTS) * (horizon + 4)
+    for e, first in enumerate(IN_SEGMENTS):
+        rows, episode = [], 0
+        while len(rows) < horizon:
+            rows += reference.play(int(episode_seed(first, episode)), None, 0)["rows"]
+            episode += 1
+        rows = sorted(rows[:horizon], key=lambda row: row[4])
+        at = slice(e * horizon, (e + 1) * horizon)
+        np.testing.assert_array_equal(game.observe(found.observations[at]), [row[0] for row in rows])
+        assert found.actions[at].tolist() == [row[1] for row in rows]
+        np.testing.assert_array_equal(found.rewards[at], np.float32([row[2] for row in rows]))
+        ends = [row[3] for row in rows]
+        for seat in range(2):
+            *_, final = (k for k, row in enumerate(rows) if row[4] == seat)
+            ends[final] = ends[final] or SEGMENT_END
+        assert found.ends[at].tolist() == ends
+        if found.memories is not None:
+            np.testing.assert_array_equal(found.memories[at], [row[5] for row in rows])
+    assert len(found.next_observations) == (found.ends >= TRUNCATED).sum()
+
+
+def test_baselines_and_networks_of_a_lineup_take_turns() -> None:
+    _, rollout, reference, against = made(tictactoe, {"dense": [8]}, 2)
+    reference.lineup = [1, -2, -1, 2]
+    assert against is not None
+    lineup = WeightSource(*(np.insert(one, 1, [one[0]] * 2) for one in list(vars(against).values())[:4]))
+    lineup.rows[1:3] = ITSELF - 2, ITSELF - 1
+    task = Task(fresh(1), Episodes(SEEDS), record_actions=True, opponents=lineup)
+    result = rollout.play(task, np.empty((0, rollout.size), np.float32))
+    assert result.actions is not None
+    for e, seed in enumerate(SEEDS.tolist()):
+        assert result.actions[e].tolist() == reference.play(seed, e)["actions"]
 
 
 def test_a_candidate_that_plays_alone_meets_itself_whoever_played_before() -> None:

@@ -16,7 +16,19 @@ from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.games.catalogue import tictactoe
 from evo.games.declaration import Opponents
-from evo.records import Algorithm, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
+from evo.games.seats import ITSELF
+from evo.records import (
+    Algorithm,
+    EnvStates,
+    Episodes,
+    Finalists,
+    Generation,
+    Request,
+    Result,
+    Segment,
+    Task,
+    WeightSource,
+)
 from evo.report.page import write_report
 from evo.store.run import Run
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents
@@ -107,7 +119,6 @@ def test_finalists_meet_champions_from_the_first_one_to_the_newest() -> None:
         (["population"], None, "the population plays in training alone"),
         (["hall"], None, "name baselines too, which play in validation and test"),
         (["perfekt"], None, "unknown opponent perfekt - did you mean `perfect`?"),
-        (["random"], ["hall", "random"], "either networks or baselines"),
     ],
 )
 def test_wrong_opponents_are_named(validation: list[str], training: list[str] | None, told: str) -> None:
@@ -121,9 +132,10 @@ seed = 3
 [environment]
 id = "tictactoe"
 [environment.training.opponents]
-players = ["population", "hall"]
-count = 2
+players = ["population", "hall", "perfect"]
+count = 3
 epsilon = 0.1
+learn_from = "all"
 [policy]
 kind = "mlp"
 dense = [8]
@@ -138,13 +150,18 @@ episodes = 8
 [ppo]
 envs = 16
 horizon = 8
+[a2c]
+envs = 16
+horizon = 8
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("algorithm", ["ga", "sep_cma_es", "ppo"])
-def test_a_run_against_networks_is_resumed_and_verified(algorithm: str, tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(RUN)
+@pytest.mark.parametrize(
+    ("algorithm", "seats"), [("ga", "all"), ("sep_cma_es", "all"), ("ppo", "one"), ("ppo", "all"), ("a2c", "all")]
+)
+def test_a_run_against_networks_is_resumed_and_verified(algorithm: str, seats: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN.replace('learn_from = "all"', f'learn_from = "{seats}"'))
     words = ("run.toml", "--algorithm", algorithm, "--backend", "serial")
     straight = summary_of(tmp_path, *words, "--generations", 4, "--run-dir", "straight")
     summary_of(tmp_path, *words, "--generations", 2, "--run-dir", "halves")
@@ -213,6 +230,30 @@ def test_prioritised_opponents_are_those_that_finalists_lose_to() -> None:
     assert named(again.matched(request_of(10, 4), 5)) == named(opponents.matched(request_of(10, 4), 5))
 
 
+def test_recent_opponents_are_the_newest_champions() -> None:
+    of_training = {"opponents": {"players": ["hall"], "count": 3, "draw": "recent"}}
+    opponents = NetworkOpponents(1, curriculum(tictactoe.Options(id="tictactoe", training=of_training)))
+    found = set()
+    for number in range(40):
+        opponents.admit(np.full(3, number, np.float32), number)
+        rows = [row - 4 for row, _ in named(opponents.matched(request_of(10, 4), number))]
+        assert all(max(0, number - 2) <= row <= number for row in rows)
+        found |= {number - row for row in rows}
+    assert found == {0, 1, 2}
+
+
+def test_baselines_play_in_turn_with_networks_and_all_seats_are_named_where_segments_are_played() -> None:
+    table = {"players": ["population", "perfect", "hall", "random"], "count": 6, "learn_from": "all"}
+    opponents = NetworkOpponents(1, curriculum(tictactoe.Options(id="tictactoe", training={"opponents": table})))
+    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 0))]
+    assert rows == [0, ITSELF - 2, 0, ITSELF - 1, 0, ITSELF - 2]  # nobody is in the hall of fame yet
+    states = EnvStates(np.zeros((8, 4), np.uint8), SEEDS, *np.zeros((2, 8), np.int64))
+    segment = Request(np.zeros((1, 3), np.float32), [Task(WeightSource.of_row(), Segment(states, 4))])
+    opponents.admit(np.zeros(3, np.float32), 0)
+    rows = [row for row, _ in named(opponents.matched(segment, 1))]
+    assert rows == [ITSELF, ITSELF - 2, 1, ITSELF - 1, ITSELF, ITSELF - 2]
+
+
 def test_networks_of_files_stay_in_the_hall_of_fame() -> None:
     opponents = opponents_of(["hall"])
     opponents.begin(np.full((2, 3), -1, np.float32))
@@ -229,11 +270,19 @@ def test_networks_of_files_stay_in_the_hall_of_fame() -> None:
     [
         ({"players": ["population"], "files": ["a.h5"]}, "files: is about the hall, which is not among the players"),
         ({"players": ["random"], "draw": "prioritised"}, "draw: is about the hall, which is not among the players"),
+        ({"players": ["hall"], "learn_from": "all"}, "learn_from: is about the population, which is not among"),
     ],
 )
 def test_options_of_the_hall_need_it(table: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Opponents(**table)
+
+
+def test_who_cannot_learn_from_all_seats_says_so(tmp_path: Path) -> None:
+    for number, words in enumerate((("dqn",), ("ppo", "--set", "ppo.whole_episodes=true"))):
+        (tmp_path / "run.toml").write_text(RUN)
+        told = called(tmp_path, "run.toml", "--algorithm", *words, "--dry-run", code=2)[1]
+        assert "learn_from: all seats are for ppo, a2c and pqn" in told, number
 
 
 def test_prioritised_opponents_need_the_hall_in_validation() -> None:

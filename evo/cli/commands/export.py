@@ -98,7 +98,7 @@ def main(arguments: Namespace) -> int:
     feeds = f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
     if network.memory:
         print(f"it takes hidden states [B, {network.memory}], zeros where an episode begins, and returns the next ones")
-    if run.config.environment.league.get("normalise"):
+    if run.config.environment.track.get("normalise"):
         print("it takes raw observations and normalises them itself, as in training")
     print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem, inputs=inputs, feeds=feeds)}")
     if kind == "checkpoint":

@@ -99,7 +99,7 @@ class Options(GameOptions):
         return f"{self.observation} {'x'.join(map(str, self.shape))}"
 
     @property
-    def league(self) -> dict[str, Any]:
+    def track(self) -> dict[str, Any]:
         """Return what is seen of the board, and which actions there are."""
         return {"observation": self._seen, "actions": self.actions, "mask": self.mask}
 
