@@ -88,7 +88,8 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
             states.returns_so_far[b] = one.total
     steps.drop_masks()
     order = np.argsort(steps.episodes, kind="stable")  # steps of an environment stand in their order
-    transitions = steps.transitions(rows, int(steps.progress[FOLLOWED]), score, order, begins)
+    first = np.arange(0, rows, horizon), begins
+    transitions = steps.transitions(rows, int(steps.progress[FOLLOWED]), score, order, first)
     if not (np.isfinite(transitions.outputs).all() and np.isfinite(transitions.next_outputs).all()):
         return not_finite(environment, int(steps.progress[SLOTS]))
     for b, place in enumerate(range(0, rows, horizon)):

@@ -90,9 +90,11 @@ class NetworkOpponents:
         hall of fame yet, the population stands in. A gradient method has a population of one.
         """
         curriculum = self._curriculum
-        trains = curriculum is not None and curriculum.turn(number) is not None
-        options = curriculum.environment(number).opponents if curriculum is not None and trains else None
-        if options is None or not request.tasks:
+        if curriculum is None or curriculum.turn(number) is None or not request.tasks:
+            return request
+        environment = curriculum.environment(number)
+        options = environment.opponents
+        if options is None:
             return request
         weights, hall = request.weights, self._hall
         if len(hall) and (weights is not None or self._at != number):  # fresh candidates need no weights
@@ -102,7 +104,7 @@ class NetworkOpponents:
         keys = candidate_keys(self._seed, Purpose.OPPONENT, number, 0, options.count)
         population = draws(keys, 0, sum(map(len, sources)))
         former = self._former(keys, options.draw)
-        numbers = dict(zip(options.baselines, curriculum.environment(number).game.opponents, strict=True))
+        numbers = dict(zip(options.baselines, environment.game.opponents, strict=True))
 
         def chosen(n: int) -> WeightSource:
             name = options.players[n % len(options.players)]
