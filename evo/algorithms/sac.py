@@ -5,7 +5,8 @@ A generation, in the order of its calls:
     play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions
     add them to the replay buffer                            OffPolicyMethod.receive -> evo.learning.replay_buffer
     for every `frames_per_update` frames played:             SAC.learn
-        sample a batch; targets of the critics               SAC.targets
+        sample a batch; actions of the present policy        TwinCriticMethod.batch, act
+        targets of the critics                               SAC.targets
         one step of Adam of both critics                     TwinCriticMethod.update_critics
         one step of Adam of the actor                        SACLoss, TwinCriticMethod.update_actor
         one step of Adam of the temperature                  Temperature
@@ -149,16 +150,19 @@ class SAC(TwinCriticMethod):
             moving += clock.wall() - began
             alpha = self.temperature.value
 
-            targets = self.targets(batch, self.noise(generation, update, TARGETS), alpha)
+            noises = [self.noise(generation, update, which) for which in (TARGETS, ACTOR)]
+            seen = np.concatenate([batch.next_observations, batch.observations])
+            acted = self.act(seen, np.concatenate(noises))  # a' ~ pi(. | s_t+1), and a ~ pi(. | s_t)
+            (next_actions, actions), (next_logs, log_probabilities) = (np.split(array, 2) for array in acted)
+
+            targets = self.targets(batch, next_actions, next_logs, alpha)
             critic_means.add(self.update_critics(batch, targets))  # J_Q (equation 5)
 
-            noise = self.noise(generation, update, ACTOR)
-            actions, log_probabilities = self.act(batch.observations, noise)  # a ~ pi(. | s_t)
             (q_1, slopes_1), (q_2, slopes_2) = self.of_both(partial(self.slopes, batch.observations, actions))
             first = q_1 <= q_2
             slopes = np.where(first[:, None], slopes_1, slopes_2)  # of min(Q1, Q2)
             q_value = np.where(first, q_1, q_2)
-            actor_means.add(self.update_actor(batch, noise, q_value, slopes, {"temperature": alpha}))
+            actor_means.add(self.update_actor(batch, noises[1], q_value, slopes, {"temperature": alpha}))
 
             if options.learn_temperature:
                 self.temperature.update(log_probabilities, target_entropy, options.temperature_learning_rate)
@@ -174,10 +178,9 @@ class SAC(TwinCriticMethod):
             "seconds_moving": moving,
         }
 
-    def targets(self, batch: ReplayBatch, noise: Floats, alpha: float) -> Floats:
+    def targets(self, batch: ReplayBatch, next_actions: Floats, next_logs: Floats, alpha: float) -> Floats:
         """Return r_t + gamma (min Q'(s_t+1, a') - alpha log pi(a' | s_t+1)), a' ~ pi (equations 2 and 3).  # [B]"""
-        next_actions, log_probabilities = self.act(batch.next_observations, noise)
-        next_values = self.target_values(batch.next_observations, next_actions) - np.float32(alpha) * log_probabilities
+        next_values = self.target_values(batch.next_observations, next_actions) - np.float32(alpha) * next_logs
         return batch.rewards + batch.discounts * next_values
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -194,7 +194,8 @@ class TwinCriticMethod(OffPolicyMethod):
         """Return actions of the actor, or of its target network, and their log probabilities.  # [B, D], [B]"""
         actor = self.learner
         assert isinstance(actor, ExactLearner)
-        outputs = actor.outputs(observations, self._rows, actor.target if target else None)
+        rows = np.arange(len(observations), dtype=np.int32)
+        outputs = actor.outputs(observations, rows, actor.target if target else None)
         return squashed_actions(outputs, noise)
 
     def target_values(self, observations: Floats, actions: Floats) -> Floats:

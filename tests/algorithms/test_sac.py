@@ -161,7 +161,7 @@ def test_targets_of_sac_are_soft_values_of_the_target_networks() -> None:
     actions, logs = squashed_actions(outputs, noise)
     values = reference_values(method.critics, True, np.concatenate([batch.next_observations, actions], 1))
     expected = batch.rewards + batch.discounts * (values - 0.4 * logs)
-    found = method.targets(batch, noise, 0.4)
+    found = method.targets(batch, *method.act(batch.next_observations, noise), 0.4)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert found.dtype == np.float32
 
