@@ -44,11 +44,7 @@ PATIENCE = 60.0  # seconds of a first generation whose episodes may be endless
 def train_to_the_end(
     experiment: Experiment, opened: Callable[[], tuple[Store, Validated | None]], arguments: Namespace
 ) -> int:
-    """Train what is left to train, test the champion, close everything in order, and show how it ended.
-
-    `opened` returns the store, and the algorithm where it continues from the state of another run. `arguments` are
-    those of training (`evo.cli.arguments`), with the summary that is filled.
-    """
+    """Train what is left of what `opened` returns, as `fork` does, test the champion, and show how it ended."""
     summary: Summary = arguments.summary
     trackers = Trackers(arguments)  # before anything is made
     display = display_for(arguments.quiet, arguments.verbose)
@@ -239,11 +235,7 @@ def ending(
     report: str = "",
     sick: bool = False,
 ) -> None:
-    """Show what came of a run, and commands to type next.
-
-    `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written; `sick`: its
-    diagnosis has a finding.
-    """
+    """Show what came of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
     champion, no_better = summary.champion, False
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")

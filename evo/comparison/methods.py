@@ -292,10 +292,7 @@ def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> fl
 
 
 def reaching(methods: Sequence[Method], score: float) -> Reaching:
-    """Return what every method spent until a test of its best network so far had this score or more.
-
-    A run that failed had not reached it before; one whose metrics have no test is counted as not known.
-    """
+    """Return what methods spent until a test of the best network so far had this score; failed runs had not."""
     found = []
     for method in methods:
         medians, spent, counts = dict[str, float | None](), dict[str, float](), (0, 0)

@@ -125,10 +125,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
 
 
 def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
-    """Return what came of the runs in these directories; those whose options differ in the seed only are of one method.
-
-    DataError: one is no run directory. ConfigurationError: one is named twice, or another run of the same seed.
-    """
+    """Return what came of these runs, of one method where only seeds differ; an EvoError: none, twice, or one seed."""
     first: dict[str, Path] = {}  # run directory of a method, by its options
     seen: dict[tuple[str, int], Path] = {}
     found = []

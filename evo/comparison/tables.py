@@ -53,11 +53,7 @@ class Comparison:
 def comparison_of(
     runs: Sequence[ComparedRun], reach: float | None = None, seconds: float = BASELINE_SECONDS
 ) -> Comparison:
-    """Return the tables, the verdicts and the notes of all runs of a comparison.
-
-    `reach` is the score whose time is shown; None: one between the weakest player and the best method. Players that
-    need no learning play for `seconds` of processor time each, and at least two episodes.
-    """
+    """Return tables, verdicts and notes of runs; `reach` as in the file; other players play for `seconds` each."""
     places: dict[Place, dict[str, list[ComparedRun]]] = {}
     for run in runs:
         places.setdefault(place_of(run.experiment), {}).setdefault(run.method, []).append(run)

@@ -126,11 +126,7 @@ def _value_of(tables: Mapping[str, Any], section: str, key: str) -> Any:
 
 
 def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
-    """Return the options of [workers] that only other backends have, and what is wrong with them.
-
-    One file serves every backend, as --backend swaps them. Such options are validated and otherwise ignored, unless the
-    chosen backend refuses them.
-    """
+    """Return options of [workers] of other backends, validated and ignored unless the chosen one refuses them."""
     values, mistakes = tables.get("workers"), list[Mistake]()
     if not isinstance(values, Mapping):
         return {}, []

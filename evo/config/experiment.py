@@ -140,10 +140,7 @@ class Experiment:
         return cls(**own, sections=sections, other_backends=others, path=path)
 
     def with_environment(self, changes: Sequence[str]) -> Experiment:
-        """Return this experiment in an environment with other options, by --set assignments of [environment].
-
-        ConfigurationError: an assignment to another section, or a mistake as in `load`.
-        """
+        """Return this experiment with --set assignments of [environment] alone; ConfigurationError: a mistake."""
         sections: dict[str, Any] = {"run": {"algorithm": self.algorithm, "seed": self.run.seed}}
         sections |= {name: getattr(self, name).model_dump() for name in ("environment", "policy", "workers")}
         source = ExperimentFile(printable(str(self.path)), sections, {})
@@ -255,10 +252,7 @@ class Experiment:
         return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
-        """Return every option as a file that loads to an equal experiment, with its provenance, if there is one.
-
-        It has no defaults of other plug-ins: who reads it may not load them. `counting` leaves out all without effect.
-        """
+        """Return a file that loads to an equal experiment; `counting` leaves out all without effect."""
         names = ("run", "environment", "policy", "workers", "learner", "validation", "test")
         sections: dict[str, Section] = {**{name: getattr(self, name) for name in names}, **self.sections}
         ours = {name for name, one in self.sections.items() if type(one).__module__.startswith("evo.")}

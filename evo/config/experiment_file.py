@@ -237,10 +237,7 @@ def _value(text: str) -> object:
 
 
 def key_lines(text: str) -> dict[Keys, int]:
-    """Return the first line of every key and table of valid TOML, counted from 1.
-
-    Keys inside of a value have none: an inline table or an array has one line, that of its key.
-    """
+    """Return the first line, from 1, of every key and table of valid TOML; keys inside of a value have none."""
     lines: dict[Keys, int] = {}
     table: Keys = ()  # of the last [header]
     key: list[str] = []

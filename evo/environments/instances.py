@@ -34,10 +34,7 @@ class Instance:
     def __init__(
         self, make: Callable[[], Any], shape: tuple[int, ...], actions: int, continuous: bool, renewed: bool = False
     ) -> None:
-        """Make an environment with observations of this shape, and this number of actions or of their dimensions.
-
-        Where it is `renewed`, another one is made for every episode.
-        """
+        """Make an environment with observations of this shape; `renewed`: one for every episode."""
         self._make, self.shape, self._actions, self._continuous = make, shape, actions, continuous
         self._env, self._size, self._renewed, self._begun = make(), math.prod(shape), renewed, False
         self.name = type(self._own).__qualname__

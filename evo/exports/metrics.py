@@ -37,10 +37,7 @@ class Tracker(Protocol):
 
 
 class Events:
-    """An event file in a directory, which TensorBoard shows also while it grows.
-
-    `wanted` is what was typed. ConfigurationError: tensorboardX is not installed. OSError: the file cannot be written.
-    """
+    """An event file that TensorBoard shows while it grows; OSError where it cannot be written."""
 
     def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
         """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""

@@ -31,10 +31,7 @@ _CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
 
 @contextmanager
 def resources(action: str, path: Path) -> Iterator[None]:
-    """Turn an OSError or MemoryError inside the block into a ResourceError that names action and path.
-
-    A name that is too long for the file system is a ConfigurationError.
-    """
+    """Turn an OSError or MemoryError into a ResourceError with action and path; too long a name: ConfigurationError."""
     try:
         yield
     except OSError as error:
@@ -52,11 +49,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryview], *, durable: bool = True) -> None:
-    """Write a temporary file and rename it to `path`; with `durable`, after an fsync.
-
-    `data` may be an iterable of pieces. The rename itself is durable only after `sync_directory`. On failure the
-    temporary file is removed.
-    """
+    """Write a temporary file, `durable` with an fsync, and rename it, which `sync_directory` makes durable too."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
@@ -111,11 +104,7 @@ def read_file(path: Path, *, most: int) -> bytes:
 
 @contextmanager
 def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
-    """Open a regular file for reading and yield its descriptor.
-
-    Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes, ResourceError where
-    the user may not read it, or the process has no descriptor left.
-    """
+    """Open a regular file of at most `most` bytes, and yield its descriptor; DataError, ResourceError: it cannot be."""
     try:
         # Without O_NONBLOCK, opening a FIFO would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -140,11 +129,7 @@ def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
 
 
 def destination(flag: str, name: str | Path, endings: Collection[str], why: str = "") -> Path:
-    """Return the path of the file that `flag` names; `why` says where its endings come from.
-
-    ConfigurationError: it has another ending, its folder does not exist, or something else than a file is there.
-    ResourceError: the folder takes no file.
-    """
+    """Return the file that `flag` names; ConfigurationError: its ending or folder is wrong; ResourceError: no room."""
     path, named = Path(name), f"{flag} {str(name) or repr('')}"
     if path.suffix.lower() not in endings:
         raise ConfigurationError(f"{named}: the file name must end with {' or '.join(endings)}{why}")
@@ -201,10 +186,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def lines_in(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset after each line, and the line with its newline, which an incomplete last one lacks.
-
-    A line of more than LONGEST bytes is yielded as an empty one.
-    """
+    """Yield the offset after each line, and the line; one of more than LONGEST bytes as an empty one."""
     end = 0
     while text := file.readline(LONGEST):
         end, rest = end + len(text), text
@@ -214,10 +196,7 @@ def lines_in(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def append(descriptor: int, data: bytes, *, durable: bool) -> None:
-    """Append complete lines to a file that is open for that; where it fails with an OSError, all or nothing is added.
-
-    Raises ResourceError where a line is longer than a reader takes.
-    """
+    """Append complete lines to an open file, all or nothing; ResourceError where one is longer than a reader takes."""
     if len(data) > LONGEST and max(map(len, data.splitlines())) > LONGEST:
         raise ResourceError(f"a line of more than {LONGEST} bytes could not be read back: use fewer arrays or options")
     size = os.fstat(descriptor).st_size

@@ -111,10 +111,7 @@ class Batch:
         self._begin_and_show(np.zeros(len(self.status), np.bool_))
 
     def step(self, actions: Any) -> None:
-        """Play an action in every environment.
-
-        ValueError where there is no such action; RuntimeError where an episode is over and nothing resets it.
-        """
+        """Play actions; ValueError where there is no such one, RuntimeError where nothing resets an ended episode."""
         chosen = self._checked(np.asarray(actions))
         if not self.begun or (self.mode == DISABLED and self.status.any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")

@@ -124,11 +124,7 @@ def are_finite(returns: NDArray[Any]) -> bool:
 
 @njit(inline="always")
 def record_seen(state, rules, b, row, scores, width, lane, allowed, record):  # type: ignore[no-untyped-def]
-    """Record what is known before a step of environment b, in a row.
-
-    That is a snapshot, the action mask `allowed` and, unless `scores` is None, the outputs of a lane, `scores` flat
-    [O, width].
-    """
+    """Record a snapshot, the mask `allowed`, and outputs of a lane of `scores` [O, width] before a step, in a row."""
     contract.save(state, rules, b, record.observations[row])
     for action_of in range(record.action_masks.shape[1]):
         record.action_masks[row, action_of] = allowed[action_of]

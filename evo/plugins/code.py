@@ -62,10 +62,7 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
 
 @cache
 def of_plugin(name: str) -> str:
-    """Return a digest of a plug-in's file with those that it imports from its folder, or of all files of its package.
-
-    The version that is installed stands before it.
-    """
+    """Return version and digest of a plug-in: of its package, or its file with what that imports from its folder."""
     file = _file(name)
     if file is None:
         return ""

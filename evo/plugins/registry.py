@@ -168,10 +168,7 @@ def problems_in(name: str) -> ModuleType:
 
 
 def operator(named: str) -> Callable[..., Any]:
-    """Return the function that "plug-in:function" names; ValueError: the plug-in has none.
-
-    MissingPluginError: no plug-in of this name with `plugs_into = "operators"` is loaded.
-    """
+    """Return the function that "plug-in:function" names; ValueError, MissingPluginError: there is none."""
     name, colon, function = named.partition(":")
     if not (colon and _is_name(name) and _is_name(function)):
         raise ValueError(f'must be "plug-in:function", as in "my_plugin:my_function", not "{named:.60}"')

@@ -54,11 +54,7 @@ SIDES = {
 
 
 def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) -> str:
-    """Return the page of a run's champion, the same for equal arguments.
-
-    For it, the champion plays the first `episodes` test episodes of the block on which it was tested.
-    ConfigurationError: a page cannot play this champion. DataError: its outputs are not finite.
-    """
+    """Return the page of a champion that plays the first `episodes` of its test block; an EvoError: it cannot."""
     experiment, champion = run.config, run.champion
     network, options = experiment.network(), experiment.environment
     data = playable(options, network, champion.weights)
@@ -145,10 +141,7 @@ def script(names: Iterable[str]) -> str:
 
 
 def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.float32]) -> dict[str, Any]:
-    """Return the game and the network as the scripts of a page read them.
-
-    ConfigurationError: another game than Snake, an inference that a browser cannot repeat, weights that are not finite.
-    """
+    """Return game and network as the scripts of a page read them; ConfigurationError: a browser cannot repeat them."""
     if not isinstance(options, Snake):
         raise ConfigurationError(f"--to html: a page cannot play {options.id}, only show it")
     if options.observation == "features":
@@ -197,10 +190,7 @@ class Recorded(NamedTuple):
 
 
 def record(published: str, evaluator: Evaluator, score_metric: int, first: int, episodes: int) -> Recorded:
-    """Return what becomes of `episodes` test episodes from number `first` on, played greedily.
-
-    `score_metric` is the place of the score among the metrics of an episode. DataError: outputs that are not finite.
-    """
+    """Return what becomes of test episodes from `first` on, played greedily; DataError: outputs that are not finite."""
     seeds = seeds_of_test_episodes(episodes, first)
     recorded = Recorded([], [], [])
     for start in range(0, episodes, EPISODES_PER_TASK):
@@ -228,11 +218,7 @@ def checksum(outputs: NDArray[np.float32]) -> int:
 
 
 def recorded_page(run: Run, title: str, command: str, episodes: int = RECORDED) -> bytes:
-    """Return the page, on which the champion plays the worst, median and best of the first test episodes.
-
-    ConfigurationError: the environment draws no pictures. DataError: its outputs are not finite, or its episodes are
-    too long to be shown.
-    """
+    """Return the page of the worst, median and best of the first test episodes; an EvoError: they cannot be shown."""
     environment, champion = run.environment, run.champion
     if not environment.visible:
         raise ConfigurationError(f"--to html: {run.config.environment.id} draws no pictures")

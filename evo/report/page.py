@@ -238,11 +238,7 @@ def write_report(
 
 
 def reported(run: Run, known: dict[object, Mapping[str, Baseline]] | None = None, *, alone: bool = True) -> Reported:
-    """Return what a page says of a run, measured in this process; DataError where it is none.
-
-    `known` keeps the baselines of equal tests. Of a run that is not `alone` on the page, only the champion plays, and
-    no record is read.
-    """
+    """Return what a page says of a run, if `alone` with its records; `known` keeps baselines; DataError: it is none."""
     _ = run.notes  # of all that is read
     score = run.score
     test = None if score is None else (run.config.environment.model_dump_json(), score.episodes, score.block)

@@ -59,10 +59,7 @@ def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
 
 
 def write_generations(directory: Path, generations: Mapping[int, Computed]) -> dict[int, dict[str, FileStamp]]:
-    """Write checkpoints and record files durably; return the files of each generation.
-
-    Records of neighbouring generations with arrays of the same layout share a file. Raises ResourceError on failure.
-    """
+    """Write checkpoints, and records of equal layouts together, durably; return the files of each generation."""
     files: dict[int, dict[str, FileStamp]] = {number: {} for number in generations}
     for numbers, name, arrays in _files(generations):
         data, digest = pieces(arrays), hashlib.sha256()
@@ -170,10 +167,7 @@ def record_file(line: Line) -> str:
 
 
 def damaged_records(directory: Path, lines: Sequence[Line]) -> list[str]:
-    """Return a notice where record files of a run are damaged, for a run goes on without most of them.
-
-    Of the oldest, in more than MOST_CHECKED bytes, only the sizes are compared.
-    """
+    """Return a notice where record files are damaged; beyond MOST_CHECKED bytes, only sizes are compared."""
     stamps = {name: line.files[name] for line in lines if (name := record_file(line))}
     damaged, left = list[str](), MOST_CHECKED
     for name, stamp in reversed(stamps.items()):

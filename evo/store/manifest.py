@@ -149,11 +149,7 @@ def header(identity: Mapping[str, object]) -> bytes:
 
 
 def parse(texts: Iterable[tuple[int, bytes]], source: str, descriptor: int | None = None) -> Manifest:
-    """Return the manifest up to its first invalid line, from its lines as `evo.files.durable` yields them.
-
-    With a `descriptor` of the file, its lines are read again as they are asked for, and take no memory. Raises
-    DataError where line 1 is invalid.
-    """
+    """Return the manifest up to its first invalid line; with a `descriptor`, it takes no memory. DataError: line 1."""
     reading = iter(texts)
     end, text = next(reading, (0, b""))
     try:

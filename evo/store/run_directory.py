@@ -45,10 +45,7 @@ _REMOVABLE = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64})\.h5(\.tmp)?")
 
 
 def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str, object]) -> int:
-    """Build the directory under a temporary name, rename it, and return the descriptor of its lock.
-
-    Raises ConfigurationError where something is there already, ResourceError where the disk cannot be written.
-    """
+    """Build the directory under a temporary name, rename it, and return the descriptor of its lock."""
     target = Path(os.path.realpath(directory))
     refuse_existing(directory)
     with resources("create", directory):
@@ -298,10 +295,7 @@ def git_commit(root: Path) -> str:
 
 
 def keep_fingerprint(directory: Path, fingerprint: str, allow_drift: bool = False, file: str = FINGERPRINT) -> None:
-    """Save the numeric fingerprint of a run, which keeps it to one arithmetic; DataError where another one is saved.
-
-    Exact arithmetic has an empty fingerprint, which is not saved. With `allow_drift` the new one replaces the saved.
-    """
+    """Save a run's numeric fingerprint, unless it is empty, as of exact arithmetic; DataError: another is saved."""
     path = directory / file
     if not fingerprint:
         return

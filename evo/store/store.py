@@ -144,10 +144,7 @@ class Store:
         return self._sum().spent
 
     def publish(self, weights: NDArray[np.float32]) -> str:
-        """Write weights [S, P] for workers and return the file's name in the run directory; equal weights, equal file.
-
-        The file is HDF5 with one contiguous dataset "weights". The last two published files are kept.
-        """
+        """Write weights [S, P] for workers, HDF5 with a dataset "weights"; return the file's name in the directory."""
         self._require_writable()
         if time.monotonic() - self._pending_since >= DURABLE_SECONDS:
             self.flush()

@@ -97,10 +97,7 @@ def replay_candidate(
 
 
 def _remark(run: Run, generation: int) -> str:
-    """Return a remark on a generation, empty where it is committed; ConfigurationError where the run has none.
-
-    The next one of a run that has not ended is there too, since one of its candidates may have ended every worker.
-    """
+    """Return "" for a committed generation, a remark for the one that was begun; ConfigurationError: there is none."""
     done = run.store.next_generation
     if generation < done:
         return ""

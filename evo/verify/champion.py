@@ -253,11 +253,7 @@ def _close(one: Any, other: Any) -> bool:
 
 
 def examine_file(file: Path, report: Report, flags: Mapping[str, object]) -> None:
-    """Report what a champion's file shows; DataError: it is none, or cannot be played here.
-
-    `flags` are those of `Experiment.load`, and set how to play. The weights are read in a process that can
-    do nothing else, and are held to their hash.
-    """
+    """Report what a champion's file shows, played as `flags` say; DataError: it is none, or cannot be played here."""
     run = Run(file, flags=flags)
     about, made = run.champion.about, run.champion.about.get("provenance")
     made = made if isinstance(made, Mapping) else {}

@@ -140,11 +140,7 @@ class Replayer:
         self._summarise()
 
     def _sample(self, count: int) -> None:
-        """Replay at least `count` candidates, a fixed random sample of a run.
-
-        Tasks are replayed whole, since their batch may change bits. Of an algorithm without candidates, the first and
-        the last generation that can be replayed are replayed instead.
-        """
+        """Replay a fixed random sample of whole tasks, of `count` candidates at least; without any, two generations."""
         lines = [line for line in self.evidence.lines if self._can_begin(line)]
         self._skip([line for line in self.evidence.lines if not self._can_begin(line)])
         without_candidates = [line for line in lines if not has_candidates(line)]

@@ -92,11 +92,7 @@ class Evidence:
 
 
 def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = None) -> Evidence | None:
-    """Compare manifest, configuration and files; return None where the manifest's first line is invalid.
-
-    `flags` are those of `Experiment.load`. Raises DataError where the directory is not a run directory, ResourceError
-    where a part of it may not be read, of which nothing is known then.
-    """
+    """Compare manifest, configuration and files; None: the first line is invalid. An EvoError: it cannot be read."""
     require_run_directory(directory)
     for path in (directory / POPULATION, directory / RECORDS, directory / METRICS):
         how = os.R_OK | os.X_OK if path.is_dir() else os.R_OK

@@ -32,10 +32,7 @@ ARROWS = ("up", "right", "down", "left")
 
 
 def play_episodes(play: Callable[[int, Read], str], episode: int) -> None:
-    """Play test episodes from `episode` on, until the person leaves with q or Ctrl-C.
-
-    `play` plays one, and returns "n" for the next one, "r" for the same one, "q" to leave.
-    """
+    """Have `play` play test episodes until it returns "q"; "n" is the next one, "r" the same one, Ctrl-C leaves."""
     with suppress(KeyboardInterrupt), keys() as read:
         while (answer := play(episode, read)) != "q":
             episode += answer == "n"

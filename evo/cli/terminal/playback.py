@@ -40,10 +40,7 @@ Read = Callable[[float], bytes]
 
 @contextmanager
 def keys() -> Iterator[Read]:
-    """Yield a function that waits for keys, at most for these seconds, and returns what was typed; see `names`.
-
-    The cursor is hidden meanwhile. Where there is no terminal to press keys on, the function only waits.
-    """
+    """Yield a function that returns what was typed within seconds, see `names`; without a terminal, it only waits."""
     read, before = _wait, None
     with suppress(OSError, ValueError, termios.error):
         if in_foreground(sys.stdin):

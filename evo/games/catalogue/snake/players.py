@@ -71,11 +71,7 @@ PLAYERS: dict[str, Callable[[Game], int]] = {
 
 
 def play(player: str, seed: int, **options: Any) -> int:
-    """Return the score of one of PLAYERS in the episode `seed`.
-
-    `options` are those of `Game`. Without a limit of steps, `starvation` is twice the number of cells, so that the
-    episode ends.
-    """
+    """Return a player's score in the episode `seed`, of `Game`'s options; without a limit, starvation is 2 size^2."""
     choose = PLAYERS[one_of("player", player, tuple(PLAYERS))]
     if not (options.get("starvation") or options.get("max_steps")):
         options["starvation"] = 2 * options.get("size", 10) ** 2

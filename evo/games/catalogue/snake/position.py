@@ -6,7 +6,7 @@ It is played by the functions of `rules` in plain Python.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from operator import index
 from typing import Any
@@ -31,6 +31,11 @@ SMALLEST, LARGEST = 4, 64
 SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
 REWARD_LIMIT = 1e9
+
+
+def _read(of_game: Callable[[Any], Any], about: str) -> Any:
+    """Return a property that is read from the arrays of a game."""
+    return property(of_game, doc=about)
 
 
 class Game:
@@ -100,61 +105,22 @@ class Game:
         elif body is not None:
             rules.place_fruit(self.board, self.options, 0, self._random)
 
-    @property
-    def body(self) -> list[Cell]:
-        """The cells of the body, head first."""
-        return cells_of_body(self.board, self.size, 0)
-
-    @property
-    def head(self) -> Cell:
-        """The cell of the head."""
-        return divmod(int(rules.head_cell(self.board, 0)), self.size)
+    body: list[Cell] = _read(lambda game: cells_of_body(game.board, game.size, 0), "The cells of the body, head first.")
+    head: Cell = _read(lambda game: divmod(int(rules.head_cell(game.board, 0)), game.size), "The cell of the head.")
+    heading: int = _read(lambda game: int(game.board.heading[0]), "Where it looks: 0 up, 1 right, 2 down, 3 left.")
+    hunger: int = _read(lambda game: int(game.board.hunger[0]), "Steps since the last fruit.")
+    steps: int = _read(lambda game: int(game.clock.steps[0]), "Steps played.")
+    score: int = _read(lambda game: int(game.board.length[0]) - game.start_length, "Fruits eaten so far.")
+    won: bool = _read(lambda game: bool(game.board.length[0] == game.size**2), "Whether the body fills the board.")
+    terminated: bool = _read(lambda game: bool(game.board.over[0] == TERMINATED), "Whether it has ended by the rules.")
+    truncated: bool = _read(lambda game: bool(game.board.over[0] == TRUNCATED), "Whether it was cut off.")
+    over: bool = _read(lambda game: bool(game.board.over[0] != GOES_ON), "Whether the episode has ended.")
 
     @property
     def fruit(self) -> Cell | None:
         """Where the fruit is; None on a full board."""
         number = self.board.fruit[0]
         return None if number < 0 else divmod(number, self.size)
-
-    @property
-    def heading(self) -> int:
-        """Where the head looks: 0 up, 1 right, 2 down, 3 left."""
-        return int(self.board.heading[0])
-
-    @property
-    def hunger(self) -> int:
-        """Steps since the last fruit."""
-        return int(self.board.hunger[0])
-
-    @property
-    def steps(self) -> int:
-        """Steps played."""
-        return int(self.clock.steps[0])
-
-    @property
-    def score(self) -> int:
-        """Fruits eaten so far."""
-        return int(self.board.length[0]) - self.start_length
-
-    @property
-    def won(self) -> bool:
-        """Whether the body fills the board."""
-        return bool(self.board.length[0] == self.size * self.size)
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the episode has ended by the rules."""
-        return bool(self.board.over[0] == TERMINATED)
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the episode was cut off."""
-        return bool(self.board.over[0] == TRUNCATED)
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode has ended."""
-        return bool(self.board.over[0] != GOES_ON)
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Play one action; return (reward, terminated, truncated).
