@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,13 @@ def plain(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def array_digest(name: str, array: NDArray[np.generic]) -> ArrayDigest:
     """Return dtype, shape and digest of the array of this name."""
-    return _digest(name, plain(array), [])
+    values = plain(array)
+    if name.rpartition("/")[2] == "weights" and values.ndim == 2 and values.dtype == np.dtype("<f4"):
+        rows = (hashlib.sha256(row.data if row.size else b"").digest() for row in values)
+        digest = hashlib.sha256(b"".join(rows)).hexdigest()
+    else:
+        digest = hashlib.sha256(values.tobytes() if values.size < _SMALL else values.data).hexdigest()
+    return ArrayDigest(values.dtype.str, values.shape, digest)
 
 
 def frozen(array: NDArray[np.generic]) -> bool:
@@ -47,61 +52,25 @@ def frozen(array: NDArray[np.generic]) -> bool:
 
 
 class Digests:
-    """Digests of arrays, cached: of weights, only rows that the last `frozen` array of the name lacks are hashed."""
+    """Digests of arrays; the last `frozen` array of a name is kept with its own, and an equal one is not hashed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[NDArray[np.generic], ArrayDigest]] = {}
 
     def of(self, name: str, array: NDArray[np.generic]) -> ArrayDigest:
         """Return `array_digest(name, array)`."""
         values = plain(array)
         if values.nbytes < _WORTHWHILE:
             return array_digest(name, values)
-        before = self._known.get(name)
-        if before is not None and before.values is values:
-            return before.digest
-        rows: list[bytes] = []
-        if before is not None and values.dtype == before.values.dtype and values.shape[1:] == before.values.shape[1:]:
-            rows = before.rows_of(values)
-        digest = _digest(name, values, rows)
+        if name in self._known:
+            before, digest = self._known[name]
+            alike = values.dtype == before.dtype and values.shape == before.shape
+            if before is values or (alike and np.array_equal(before.view(np.uint8), values.view(np.uint8))):
+                return digest
+        digest = array_digest(name, values)
         if frozen(values):
-            self._known[name] = _Known(values, digest, rows)
+            self._known[name] = values, digest
         return digest
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A cached array, with the digests of its rows if it is a weight matrix."""
-
-    values: NDArray[np.generic]
-    digest: ArrayDigest
-    rows: list[bytes]
-
-    def rows_of(self, values: NDArray[np.generic]) -> list[bytes]:
-        """Return the cached digests of rows, b"" for a row that is not cached."""
-        if not self.rows:
-            return []
-        cached, wanted = self.values.view(np.uint8), values.view(np.uint8)
-        indices = {row[:_HEAD].tobytes(): i for i, row in enumerate(cached)}  # of equal heads the last
-        found = []
-        for row in wanted:
-            i = indices.get(row[:_HEAD].tobytes())
-            found.append(self.rows[i] if i is not None and np.array_equal(cached[i], row) else b"")
-        return found
-
-
-def _digest(name: str, values: NDArray[np.generic], rows: list[bytes]) -> ArrayDigest:
-    """Return the digest of a plain array. `rows` are the digests of its rows; unknown ones, b"", are filled in."""
-    if name.rpartition("/")[2] == "weights" and values.ndim == 2 and values.dtype == np.dtype("<f4"):
-        known = rows or [b""] * len(values)
-        rows[:] = [
-            of or (hashlib.sha256(row.data).digest() if row.size else _EMPTY)
-            for of, row in zip(known, values, strict=True)
-        ]
-        digest = hashlib.sha256(b"".join(rows)).hexdigest()
-    else:
-        digest = hashlib.sha256(values.tobytes() if values.size < _SMALL else values.data).hexdigest()
-    return ArrayDigest(values.dtype.str, values.shape, digest)
 
 
 def first_hash(identity: Mapping[str, object]) -> str:
@@ -120,7 +89,5 @@ def next_hash(previous: str, generation: int, arrays: Mapping[str, ArrayDigest])
     return chain.hexdigest()
 
 
-_EMPTY = hashlib.sha256(b"").digest()
 _SMALL = 64  # smaller arrays are copied: empty and zero-dimensional ones have no usable memoryview
-_WORTHWHILE = 1 << 16  # bytes of the smallest array that is cached
-_HEAD = 64  # first bytes of a row, by which it is looked up
+_WORTHWHILE = 1 << 16  # bytes of the smallest array that is kept

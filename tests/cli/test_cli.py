@@ -387,7 +387,7 @@ def test_a_wheel_holds_experiments_champions_and_pages_and_list_says_where(tmp_p
     with zipfile.ZipFile(wheel) as archive:
         files = set(archive.namelist())
     names = {name.partition(".data/data/")[2] for name in files}
-    for folder in ("pages/browser", "games/catalogue/snake/page", "report/assets"):
+    for folder in ("report/browser", "games/catalogue/snake/page", "report/assets"):
         assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "evo" / folder).iterdir()} <= files
     for folder, kind in (("experiments", "toml"), ("champions", "h5")):
         for path in (ROOT / folder).glob(f"*.{kind}"):
