@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environments.problem import PREFIX, Fitness, Problem
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, did_you_mean
 from evo.files.layout import CHAMPION
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel, describe, is_model
@@ -256,7 +256,11 @@ def _experiment(
     sections: Mapping[str, Mapping[str, object]],
     folder: Path | None = None,
 ) -> Experiment:
-    unused = {*sections} & {*registry.names("algorithms")} - {algorithm}
+    known = registry.names("algorithms")
+    if algorithm not in known:
+        close = did_you_mean(algorithm, known) or f"; there are {', '.join(known)}"
+        raise ConfigurationError(f"algorithm: {algorithm!r} is not known{close}")
+    unused = {*sections} & {*known} - {algorithm}
     if unused:
         name = min(unused)
         raise ConfigurationError(f'{name}: is not the algorithm, which is {algorithm}; add algorithm="{name}"')

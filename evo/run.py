@@ -41,7 +41,8 @@ def generations(session: Session) -> Iterator[Row]:
     session.finish()
 
 
-RETURNS = ("best", "mean", "validation", "test")  # that a printed row shows, of those that it has
+SCORES = ("best", "mean", "validation", "test")  # that a printed row shows, of those that it has
+TITLES = {"test": "test score"}  # all others are returns
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Row:
         return Policy(session.experiment.network(), weights, session.experiment)
 
     def __str__(self) -> str:
-        """Return the generation and its returns in a line."""
-        returns = (f"{name} {self.metrics[name]:.6g}" for name in RETURNS if name in self.metrics)
-        return "  ".join([f"generation {self.generation}", *returns])
+        """Return the generation, its returns and its test score in a line."""
+        shown = (f"{TITLES.get(name, name)} {self.metrics[name]:z.6g}" for name in SCORES if name in self.metrics)
+        return "  ".join([f"generation {self.generation}", *shown])
 
 
 def train(

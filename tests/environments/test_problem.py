@@ -262,6 +262,7 @@ def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
         (2, {"measures": None}, "measures: None is no list of names"),
         (2, {"workers": {"counts": 2}}, "workers.counts: unknown key"),
         (2, {"population": 8}, r"population: no option of a search; others are in sections"),
+        (2, {"algorithm": "eaSimple"}, r"^algorithm: 'eaSimple' is not known; there are a2c, "),
     ],
 )
 def test_what_cannot_be_searched_is_named(start: object, bounds: dict[str, object], message: str) -> None:
@@ -337,6 +338,8 @@ def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Pat
         assert 0 < one.run.metrics[-1]["best_cost"] < 1e-3
     else:
         assert one.run.metrics[-1]["elites"] > 1
+    with pytest.raises(ConfigurationError, match=r"not \(1.0, 2.0\); name further numbers by `measures`"):
+        evo.minimise(lambda x: (1.0, 2.0), 2, run_dir=tmp_path / "no measures")
     with pytest.raises(ConfigurationError, match="it must return the fitness and 1 measures, not"):
         evo.minimise(curves.sphere, 2, measures=["cost"], run_dir=tmp_path / "none")
     with pytest.raises(ConfigurationError, match=r"measures: .*return"):

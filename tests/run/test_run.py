@@ -74,9 +74,10 @@ def test_frames_are_the_steps_of_training_and_validation_and_of_nothing_else(sma
     assert once["state_hash"] == often["state_hash"]
 
 
-def test_a_row_prints_its_generation_and_returns_in_a_line() -> None:
-    row = Row(9, {"validation": 0.25, "best": -0.5, "mean": -12345678.0, "frames": 3.0}, None, False, Path("run"))
-    assert str(row) == "generation 9  best -0.5  mean -1.23457e+07  validation 0.25"
+def test_a_row_prints_its_generation_its_returns_and_the_test_score_in_a_line() -> None:
+    metrics = {"validation": -0.0, "best": -0.5, "mean": -12345678.0, "frames": 3.0, "test": 12.5}
+    row = Row(9, metrics, None, False, Path("run"))
+    assert str(row) == "generation 9  best -0.5  mean -1.23457e+07  validation 0  test score 12.5"
 
 
 def test_a_run_that_ends_between_validations_looks_at_its_last_networks_and_goes_on_as_if_it_had_not(

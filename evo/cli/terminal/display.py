@@ -21,12 +21,10 @@ from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, amount, duration, number, percentage, size
-from evo.run import Row
+from evo.run import SCORES, TITLES, Row
 from evo.store.champion import Score
 from evo.training.testing import Baseline
 
-SCORES = ("best", "mean", "validation", "test")
-TITLES = {"test": "test score"}  # all others are returns
 RECENT = 20  # generations that the time left is estimated from
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
