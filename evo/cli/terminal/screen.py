@@ -33,9 +33,7 @@ from rich.text import Text
 from evo.cli.terminal.champion_board import ChampionBoard
 from evo.cli.terminal.display import (
     HIDE,
-    SCORES,
     SHOW,
-    TITLES,
     Display,
     Pace,
     figures,
@@ -47,7 +45,7 @@ from evo.cli.terminal.display import (
 from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, duration, number
-from evo.run import Row
+from evo.run import SCORES, TITLES, Row
 
 ROWS = (3, 12)  # least and most generations in the table
 COLUMNS = {  # and the least width of a terminal that shows them
