@@ -39,7 +39,9 @@ class CudaDriver(Device):
 
     name, golden = "GPU", (64, 32)
 
-    def __init__(self) -> None:
+    def __init__(self, option: str = "workers.kind") -> None:
+        """`option` is what asks for it. Whoever plays tasks elsewhere says so; a learner has nowhere else to go."""
+        self._advice = "" if option == "workers.kind" else f"; --set {option}=cpu goes on without it"
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -206,7 +208,7 @@ class CudaDriver(Device):
         try:
             while self._do("cuStreamQuery", None) == NOT_READY:
                 if self._abandoned or (waited := time.monotonic() - began) > HUNG:
-                    raise DeviceLostError(f"the {self.name} has not ended what was launched; it may hang")
+                    raise DeviceLostError(f"the {self.name} has not ended what was launched; it may hang{self._advice}")
                 if waited > SPIN:
                     time.sleep(min(waited / 20, LONGEST_SLEEP))
         except BaseException:
@@ -232,8 +234,8 @@ class CudaDriver(Device):
         what = f"{function}: {(text.value or b'unknown error').decode()} ({status})"
         if status == OUT_OF_MEMORY:
             raise DeviceMemoryError(f"out of memory on the {self.name}: {what}")
-        self._lost = what
-        raise DeviceLostError(what)
+        self._lost = f"{what}{self._advice}"
+        raise DeviceLostError(self._lost)
 
 
 def device_of_process(option: str = "workers.kind") -> Device:
@@ -247,4 +249,4 @@ def device_of_process(option: str = "workers.kind") -> Device:
         return stand_in
     if find_spec("numba_cuda") is None:
         raise ConfigurationError(f'{option}: "gpu" needs numba-cuda, which is not installed; {INSTALL}')
-    return CudaDriver()
+    return CudaDriver(option)

@@ -117,6 +117,10 @@ class Channel:
         """Take out the next object, which is here in full."""
         body, rest = HEADER.unpack_from(self._bytes)
         middle, end = HEADER.size + body, HEADER.size + body + rest
+        if rest and end == len(self._bytes):  # nothing stands behind it, so what is large is not copied
+            whole, self._bytes = memoryview(self._bytes), bytearray()
+            last = Packed(whole[middle:])  # type: ignore[arg-type]  # a view, which is read in the same way
+            return (*pickle.loads(whole[HEADER.size : middle]), last)
         with memoryview(self._bytes) as view:
             message = pickle.loads(view[HEADER.size : middle])
             if rest:

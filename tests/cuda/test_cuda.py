@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu_bits import LAYERS
 from evo.compiled import cache as kernel_cache
 from evo.cuda.launch import GameSource
 from evo.cuda.table import BIAS, FIRST, NORM, table_of
@@ -27,18 +28,6 @@ ROOT = Path(__file__).parents[2]
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
 MINATAR = {"conv": [[16, 3, 1]], "dense": [32]}
 PLANES = {"observation": "planes", "actions": "absolute", "starvation": 100}
-LAYERS = [
-    "one_hot 4",
-    "conv 6 3 1",
-    "max_pool 3 2",
-    "norm",
-    "relu",
-    "average_pool 2 1",
-    "tanh",
-    "tree 4",
-    "dense 9",
-    "norm",
-]
 ALL = (
     *(Case("cartpole", {}, {"kind": "mlp", "dense": [16]}, rule) for rule in ("greedy", "softmax", "epsilon_greedy")),
     Case("cartpole", {}, {"kind": "mlp", "dense": [33, 9], "norm": "layer", "activation": "tanh"}, crossover="layers"),

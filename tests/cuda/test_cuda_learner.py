@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.gpu_bits import NETWORKS
 from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
 from evo.cuda.driver import STAND_IN
@@ -22,24 +23,13 @@ from tests.cuda.test_cuda import needs_cuda
 from tests.cuda.test_gpu_runs import comparable, run
 
 TWO = {"conv": [[5, 3, 2], [7, 3, 1]], "dense": [9]}
-LAYERS = [
-    "one_hot 4",
-    "conv 6 3 1",
-    "max_pool 3 2",
-    "norm",
-    "relu",
-    "average_pool 2 1",
-    "tanh",
-    "dense 9",
-    "norm",
-]
 CASES = (
     Updates((4,), {"kind": "mlp", "dense": [9, 40]}, "pqn", (300, 129)),
     Updates((4,), {"kind": "linear"}, counts=(1, 128)),
     Updates((5, 6, 2), TWO, masked=True, clip=0.0),
     Updates((5, 6, 2), {**TWO, "norm": "layer", "activation": "tanh"}, "gaussian"),
     Updates((7, 6, 3), {"conv": [[33, 4, 1], [16, 3, 3]], "dense": [70, 8], "padding": "valid"}, counts=(40, 260)),
-    Updates((6, 6, 1), {"layers": LAYERS}, "a2c"),
+    Updates((6, 6, 1), NETWORKS["all layers"][1], "a2c"),
 )
 TINY = Network.build(Options(kind="mlp", dense=[3]), (4,), 2, 1)
 

@@ -151,10 +151,11 @@ def test_what_fails_is_named(library: Library, call: str, kind: type[Exception])
 
 
 def test_a_device_that_fails_later_is_lost(library: Library) -> None:
-    device = driver.CudaDriver()
+    device = driver.CudaDriver("learner.device")
     device.keep(kept := np.zeros(3))
     library.failing["cuMemFree_v2"] = 700
-    with pytest.raises(DeviceLostError, match="cuMemFree_v2: it failed"):
+    said = r"cuMemFree_v2: it failed \(700\); --set learner.device=cpu goes on without it"
+    with pytest.raises(DeviceLostError, match=said):
         device.drop(kept)
 
 
