@@ -283,7 +283,8 @@ def _drawn(matplotlib: Any, plot: Plot, title: str) -> Any:
     axes = figure.subplots()
     lines = []
     for curve in plot.curves:
-        lines += axes.plot(curve.x, curve.mean)
+        is_a_line = curve.x[0] < curve.x[-1]  # else all runs had one test, with the same amount spent
+        lines += axes.plot(curve.x, curve.mean, "-" if is_a_line else "o")
         axes.fill_between(curve.x, curve.low, curve.high, color=lines[-1].get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel(plot.across)
     axes.set_ylabel(f"{plot.up}, {plot.about}", wrap=True)

@@ -832,6 +832,16 @@ def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(f
 
 
 @pytest.mark.long
+def test_runs_that_ended_before_their_second_test_are_drawn_as_a_point() -> None:
+    pytest.importorskip("matplotlib")
+    ended, going = (np.array([10.0]), np.array([3.0])), (np.array([5.0, 20.0]), np.array([1.0, 2.0]))
+    means = [methods.mean_over_seeds([one, one]) for one in (ended, going)]
+    curves = [methods.Curve("ppo", 2, x, *mean) for x, mean in means]
+    plot = methods.Plot("score", "Score", "frames", "score", "mean", curves)
+    figure = formats._drawn(formats.library(), plot, "snake")
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["o", "None"]
+
+
 def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     report = report_of(training.train(ComparisonFile.read(folder / "both.toml").runs, in_this_process))
