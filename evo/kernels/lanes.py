@@ -109,33 +109,41 @@ def nonzero_mask(network: Network) -> NDArray[np.uint64]:
     return aligned(-(-first.height * first.width * first.channels // 64) + 1, np.uint64)
 
 
+def arguments_for(network: Network) -> tuple[Any, ...]:
+    """Return what compiled functions take of a network: table, packed weights, masks; x, ..., scores for 16 lanes."""
+    layers, most = table(network), activation_size(network) * 16
+    buffers = int(np.prod(network.shape)) * 16, most, most, network.outputs * 16
+    masks = sparse.buffers_for(layers), nonzero_mask(network)
+    return (layers, aligned(packed_size(network)), *masks, *map(aligned, buffers))
+
+
 def scores(
     network: Network,
     weights: NDArray[np.float32],
     observations: NDArray[np.float32],
-    width: int = 16,
     memory: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """Return all outputs of one network for any number of observations.  # [E, H, W, C] -> [E, O]
 
-    `width`, one of `vectors.WIDTHS`, is the number of lanes; it changes no bit. `memory` [E, S] is the state of each,
-    and is overwritten by the next one; of a network with memory, None is the state in which an episode begins.
+    `memory` [E, S] is the state of each, and is overwritten by the next one; of a network with memory, None is the
+    state in which an episode begins.
     """
-    if memory is None and network.memory:
-        memory = np.zeros((len(observations), network.memory), np.float32)
-    layers, packed = table(network), aligned(packed_size(network))
-    large, nonzero = sparse.buffers_for(layers), nonzero_mask(network)
-    pack(layers, np.ascontiguousarray(weights, np.float32), packed)
-    size, most = int(np.prod(network.shape)), activation_size(network)
-    first, second = np.empty(most * width, np.float32), np.empty(most * width, np.float32)
-    out = np.empty((len(observations), network.outputs), np.float32)
-    for start in range(0, len(observations), width):
-        batch = np.zeros((width, size), np.float32)
-        part = observations[start : start + width].reshape(-1, size)
-        batch[: len(part)] = part
-        lanes_out = np.empty(network.outputs * width, np.float32)
-        x = np.ascontiguousarray(batch.T).ravel()
-        index = np.arange(start, start + width)
-        forward(layers, packed, large, nonzero, x, first, second, lanes_out, width, len(part), memory, index)
-        out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
+    arguments = arguments_for(network)
+    pack(arguments[0], np.ascontiguousarray(weights, np.float32), arguments[1])
+    return score_with(arguments, network, observations, memory)
+
+
+def score_with(
+    arguments: tuple[Any, ...],
+    network: Network,
+    observations: NDArray[np.float32],
+    memory: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]:
+    """Return what `scores` does, with the weights that are packed in `arguments`."""
+    count = len(observations)
+    if not network.memory or memory is None:
+        memory = np.zeros((count, network.memory), np.float32) if network.memory else None
+    flat = np.ascontiguousarray(observations, np.float32).reshape(count, int(np.prod(network.shape)))
+    out = np.empty((count, network.outputs), np.float32)
+    score_all(*arguments, flat, out, memory, np.arange(count))
     return out

@@ -25,10 +25,12 @@ LARGE = 1 << 16  # weights of the smallest layer that skips zero inputs; smaller
 FAR = np.float32(1 << 24)  # from where on float32 cannot represent every whole number
 LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
-# A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma, which beta
-# follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE.
+# A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma there, which beta
+# follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE. weights, biases, gamma: where they lie in
+# the flat weights; biases -1: they are zero.
 SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
-LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group")])
+PLACES = ("packed", "relu", "norm", "group", "weights", "biases", "gamma")
+LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 # A layer of a network that has more than convolutions, dense layers and a ReLU behind each. By this type Numba compiles
 # other kernels, so those of the usual networks are free of what follows. kind: a place in KINDS; activation: one in
 # ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
@@ -39,11 +41,8 @@ WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY, TREE, STATE, GRU, LSTM = ra
 ACTIVATIONS = ("", "relu", "tanh")
 _, RELU, TANH = range(len(ACTIVATIONS))
 # A row of a network with memory. A recurrent layer has three: the sums of its inputs, those of its state, its gates.
-# memory, memory_size: the place of its state in that of the network; weights, biases, gamma: places in the flat
-# weights, -1: it has none.
-MEMORY_LAYER = np.dtype(
-    [(name, np.int64) for name in ("memory", "memory_size", "weights", "biases", "gamma")] + ANY_LAYER.descr
-)
+# memory, memory_size: the place of its state in that of the network.
+MEMORY_LAYER = np.dtype([("memory", np.int64), ("memory_size", np.int64), *ANY_LAYER.descr])
 
 
 class _Row(NamedTuple):
@@ -81,10 +80,11 @@ def table(network: Network) -> NDArray[np.void]:
         shape = (getattr(layer, name) for name in SHAPE)
         fused = layer.weighted and not layer.norm and layer.activation == "relu"
         row: tuple[Any, ...] = (*shape, packed, fused, norm if layer.norm else -1, group)
+        row += (layer.offset, biases, layer.offset + layer.size - layer.norm_size)
         if not usual:
             row = (KINDS.index(kind), ACTIVATIONS.index("" if fused else layer.activation), *row)
         if network.memory:
-            row = (memory, memory_size, layer.offset, biases, layer.offset + layer.size - layer.norm_size, *row)
+            row = (memory, memory_size, *row)
         rows.append(row)
         packed = norm + layer.norm_size
     return np.array(rows, LAYER if usual else MEMORY_LAYER if network.memory else ANY_LAYER)
@@ -111,7 +111,7 @@ def by_table(
     return compiled
 
 
-# Whether a layer has a kernel and a bias, and whether its normalisation ends with a ReLU.
+# Whether a layer has a kernel and a bias and is no sum of a state, and whether its normalisation ends with a ReLU.
 is_weighted = by_table(lambda layer: True, lambda layer: layer.kind == WEIGHTED, inline="always")
 rectifies = by_table(lambda layer: True, lambda layer: layer.activation == RELU, inline="always")
 
@@ -158,43 +158,26 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 
     With layer norm, gamma and beta follow the blocks of the layer.
     """
-    offset = 0
     for i in range(layers.shape[0]):
-        offset = pack_layer(layers[i], weights, offset, packed)
+        layer = layers[i]
+        if _has_kernel(layer):
+            _pack_kernel(layer, weights, packed)
+        _pack_tree(layer, weights, packed)
+        if layer.norm >= 0:
+            for k in range(2 * layer.filters):
+                packed[layer.norm + k] = weights[layer.gamma + k]
 
 
-def _nodes(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Copy the nodes of a tree, with whole numbers of inputs; return the offset of what follows them."""
+def _nodes(layer, weights, packed):  # type: ignore[no-untyped-def]
+    """Copy the nodes of a tree, with whole numbers of inputs."""
     nodes = layer.filters - 1 if layer.kind == TREE else 0
     for k in range(nodes):
-        packed[layer.packed + k] = np.float32(input_of(weights[offset + k], layer.channels))
-        packed[layer.packed + nodes + k] = weights[offset + nodes + k]
-    return offset + 2 * nodes
+        packed[layer.packed + k] = np.float32(input_of(weights[layer.weights + k], layer.channels))
+        packed[layer.packed + nodes + k] = weights[layer.weights + nodes + k]
 
 
-_pack_tree = by_table(lambda layer, weights, offset, packed: offset, _nodes, inline="always")
-
-
-def _pack_next(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Pack the weights of a layer, which begin at `offset`; return the offset of the next layer."""
-    if is_weighted(layer):
-        biases = offset + layer.kernel * layer.kernel * layer.channels * layer.filters
-        _pack_blocks(layer, weights, offset, biases, packed)
-        offset = biases + layer.filters
-    offset = _pack_tree(layer, weights, offset, packed)
-    return _pack_norm(layer, weights, offset, packed)
-
-
-def _pack_placed(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Pack the weights of a row, which lie where it says."""
-    if layer.kind == WEIGHTED or layer.kind == STATE:
-        _pack_blocks(layer, weights, layer.weights, layer.biases, packed)
-    _pack_tree(layer, weights, layer.weights, packed)
-    _pack_norm(layer, weights, layer.gamma, packed)
-    return offset
-
-
-pack_layer = by_table(_pack_next, _pack_next, _pack_placed, inline="always")
+_pack_tree = by_table(lambda layer, weights, packed: None, _nodes, inline="always")
+_has_kernel = by_table(lambda layer: True, lambda layer: layer.kind == WEIGHTED or layer.kind == STATE, inline="always")
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -207,23 +190,13 @@ def input_of(weight, inputs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def _pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Copy gamma and beta of one layer, if it has them; return the offset of the next layer."""
-    if layer.norm >= 0:
-        for k in range(2 * layer.filters):
-            packed[layer.norm + k] = weights[offset + k]
-        offset += 2 * layer.filters
-    return offset
-
-
-@njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def _pack_blocks(layer, weights, offset, biases, packed):  # type: ignore[no-untyped-def]
-    """Pack the kernel of one layer, which begins at `offset`, and its biases; -1: they are zero."""
-    fan_in, group = layer.kernel * layer.kernel * layer.channels, layer.group
+def _pack_kernel(layer, weights, packed):  # type: ignore[no-untyped-def]
+    """Pack the kernel of one layer and its biases."""
+    fan_in, group, biases = layer.kernel * layer.kernel * layer.channels, layer.group, layer.biases
     filters, at, block = layer.filters, layer.packed, (fan_in + 1) * group
     for row in range(fan_in + 1):
         # Unsigned indices spare Numba the test for negative ones.
-        source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
+        source = np.uint64(biases if row == 0 else layer.weights + (row - 1) * filters)
         stored = filters if row > 0 or biases >= 0 else 0
         for first in range(0, filters, group):
             target = np.uint64(at + first // group * block + row * group)

@@ -20,7 +20,6 @@ from evo.compiled.views import shaped
 from evo.environment import Environment
 from evo.games import contract
 from evo.games.contract import CompiledGame
-from evo.games.hidden_states import hidden_states
 from evo.games.seats import ITSELF
 from evo.games.step import (
     BEGUN,
@@ -37,7 +36,7 @@ from evo.games.step import (
     play,
     record_following,
 )
-from evo.kernels import lanes, layout, sparse
+from evo.kernels import lanes, layout
 from evo.kernels.lanes import forward, lanes_for, score_all
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
@@ -191,12 +190,8 @@ class LanesKernel(Kernel):
     """Computes on the CPU, 16 lanes at a time, with the same bits on every machine; buffers are kept."""
 
     def __init__(self, network: Network, game: CompiledGame | None) -> None:
-        self._network, self._layers = network, layout.table(network)
-        self._packed, activations = aligned(layout.packed_size(network)), layout.activation_size(network) * 16
-        self._size = int(np.prod(network.shape))
-        weights = self._layers, self._packed, sparse.buffers_for(self._layers), lanes.nonzero_mask(network)
-        buffers = (self._size * 16, activations, activations, network.outputs * 16)
-        self.arguments = (*weights, *map(aligned, buffers))  # of compiled functions: the network, then x, ..., scores
+        self._network, self.arguments = network, lanes.arguments_for(network)
+        self._layers, self._packed = self.arguments[:2]
         if game is not None:
             self._state, self._progress = game.make_state(16), np.zeros(6, np.int64)
             self._envs = Envs.empty(16, network.memory)
@@ -218,12 +213,7 @@ class LanesKernel(Kernel):
 
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
         """Return the network's outputs; `memory` is overwritten by the states after the step.  # [E, ...] -> [E, O]"""
-        if memory is None or not self._network.memory:
-            memory = hidden_states(len(observations), self._network.memory)
-        flat = np.ascontiguousarray(observations, np.float32).reshape(len(observations), self._size)
-        out = np.empty((len(flat), self._network.outputs), np.float32)
-        score_all(*self.arguments, flat, out, memory, np.arange(len(flat)))
-        return out
+        return lanes.score_with(self.arguments, self._network, observations, memory)
 
     def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
         """Play the episodes of a task; fill in `ended` [E]."""

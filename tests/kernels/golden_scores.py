@@ -63,7 +63,7 @@ def golden(networks: Sequence[tuple[Options, tuple[int, ...], int]] = NETWORKS, 
         weights = weights_of(network, key)
         scores = lanes.scores(network, weights, observations).astype("<f4").tobytes()
         for width in WIDTHS:
-            if lanes.scores(network, weights, observations, width).astype("<f4").tobytes() != scores:
+            if not scores.startswith(lanes.scores(network, weights, observations[:width]).astype("<f4").tobytes()):
                 return f"network {key} differs at {width} lanes"
         digest.update(scores)
     return digest.hexdigest()
@@ -84,6 +84,6 @@ def chosen() -> str:
 
 if __name__ == "__main__":
     hashes = {"golden": golden(), "normed": golden(NORMED), "large": golden(LARGE, 0.65), "chosen": chosen()}
-    assembly = "".join(lanes.forward.inspect_asm().values())
+    assembly = "".join(lanes.score_all.inspect_asm().values())
     wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd")}
     print(json.dumps({**hashes, "block": layout.BLOCK, "length": len(assembly), **wide}))
