@@ -233,7 +233,9 @@ def random_experiment(random: np.random.Generator) -> tuple[Experiment, Network]
             "activation": str(random.choice(["relu", "relu", "tanh"])),
             "memory": str(random.choice(["", "", "gru:5", "lstm:4"])),
         }
-        algorithm = "ga" if policy["memory"] else str(random.choice(["ga", "ppo", "dqn"]))
+        if random.random() < 0.2:  # several recurrent layers, each with its part of the state
+            policy = {"layers": ["conv 5 3 2", "relu", "gru 5", "norm", "tanh", "dense 4", "lstm 3"]}
+        algorithm = "ga" if policy.get("memory", True) else str(random.choice(["ga", "ppo", "dqn"]))
         try:
             experiment = Experiment.build(run={"algorithm": algorithm}, environment=rules, policy=policy)
             return experiment, experiment.network()
