@@ -210,7 +210,7 @@ class CudaDriver(Device):
                 if self._abandoned or (waited := time.monotonic() - began) > HUNG:
                     raise DeviceLostError(f"the {self.name} has not ended what was launched; it may hang{self._advice}")
                 if waited > SPIN:
-                    time.sleep(min(waited / 20, LONGEST_SLEEP))
+                    time.sleep(min(waited / 50, LONGEST_SLEEP))
         except BaseException:
             self._lost = self._lost or f"the {self.name} is not used any more"
             process.skip_shutdown()

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from evo.compiled import views
-
 ADDING = threading.Lock()
 
 
@@ -58,43 +56,3 @@ def is_finite(x: Any) -> Any:
 def shaped(row: Any, shape: tuple[int, ...]) -> Any:
     """Return the beginning of a row as an array of this shape, of the same memory."""
     return row[: int(np.prod(shape))].reshape(shape)
-
-
-def _flat_of(array: Any) -> Any:
-    return np.asarray(array).reshape(-1)
-
-
-def _clear_row(arrays: Any, b: int) -> None:
-    for part in arrays:
-        if isinstance(part, tuple):
-            _clear_row(part, b)
-        else:
-            part[b] = np.zeros((), part.dtype)
-
-
-def _rows(arrays: Any, b: int) -> list[Any]:
-    """Return row b of every array as one-dimensional bytes of the same memory."""
-    found: list[Any] = []
-    for part in arrays:
-        if isinstance(part, tuple):
-            found += _rows(part, b)
-        else:
-            found.append(part[b : b + 1].reshape(-1).view(np.uint8))
-    return found
-
-
-def _copy_to_row(arrays: Any, b: int, row: Any) -> None:
-    row[:] = np.concatenate(_rows(arrays, b))
-
-
-def _copy_from_row(arrays: Any, b: int, row: Any) -> None:
-    at = 0
-    for part in _rows(arrays, b):
-        part[:] = row[at : at + len(part)]
-        at += len(part)
-
-
-TWINS = {  # of intrinsics that are of compiled code alone
-    views.flat_of: _flat_of, views.shaped: shaped, views.clear_row: _clear_row,
-    views.copy_to_row: _copy_to_row, views.copy_from_row: _copy_from_row,
-}  # fmt: skip

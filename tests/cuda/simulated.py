@@ -5,9 +5,9 @@ NUMBA_ENABLE_CUDASIM=1 python -m tests.cuda.simulated
 
 from __future__ import annotations
 
-from evo.cuda.simulator import Simulator
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
+from tests.cuda.simulator import Simulator
 
 POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu", "tree 2", "norm", "tanh"]
 CASES = (

@@ -12,13 +12,13 @@ from benchmarks.gpu_bits import NETWORKS
 from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
 from evo.cuda.driver import STAND_IN
-from evo.cuda.simulator import Simulator
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.exact.cuda import CudaLearner
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
 from evo.workers.hardware import VISIBLE
 from tests.cuda.learning import Updates, compare
+from tests.cuda.simulator import Simulator
 from tests.cuda.test_cuda import needs_cuda
 from tests.cuda.test_gpu_runs import comparable, run
 

@@ -26,7 +26,7 @@ from tests.cuda.comparing import assert_equal
 from tests.helpers.specs import make, spec
 
 ROOT = Path(__file__).parents[2]
-SIMULATED = {"NUMBA_ENABLE_CUDASIM": "1", VISIBLE: "0", STAND_IN: "evo.cuda.simulator:Simulator"}
+SIMULATED = {"NUMBA_ENABLE_CUDASIM": "1", VISIBLE: "0", STAND_IN: "tests.cuda.simulator:Simulator"}
 TINY = """
 [run]
 generations = 2
@@ -147,7 +147,7 @@ def test_an_environment_that_is_no_compiled_game_is_refused(tmp_path: Path) -> N
 
 
 def WrongDevice() -> Any:  # a class that is made where the simulator is
-    from evo.cuda.simulator import Simulator
+    from tests.cuda.simulator import Simulator
 
     class Wrong(Simulator):
         def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any, *how: Any) -> None:
@@ -158,7 +158,7 @@ def WrongDevice() -> Any:  # a class that is made where the simulator is
 
 
 def LostDevice() -> Any:
-    from evo.cuda.simulator import Simulator
+    from tests.cuda.simulator import Simulator
 
     class Lost(Simulator):  # for good, after golden episodes of both environments and one task
         def run(self, program: Any, arguments: Any, blocks: int, threads: int, results: Any, *how: Any) -> None:
