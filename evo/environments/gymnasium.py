@@ -117,13 +117,6 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
     return found
 
 
-def gymnasium_spec(identifier: str) -> Any:
-    """Return what is registered by a name, as in "gymnasium:CartPole-v1"; None where nothing is."""
-    import gymnasium
-
-    return gymnasium.registry.get(identifier.removeprefix(PREFIX))
-
-
 def is_registered(identifier: str) -> bool:
     """Return whether an environment is registered: "gymnasium:CartPole-v1", "CartPole-v1" or "CartPole"."""
     import gymnasium
@@ -199,7 +192,9 @@ class GymnasiumEnvironment(environment.Environment):
 
     @cached_property
     def _spaces(self) -> Spaces:
-        spec = gymnasium_spec(self.options.id)
+        import gymnasium
+
+        spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
         known = _known.get(self.options)
         if known is None or known[0] is not spec:  # it may be registered again, as another one
             env = self.env()

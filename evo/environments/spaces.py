@@ -105,12 +105,13 @@ def with_array_observations(
                 'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
             )
         env = FlattenObservation(env)
-    pixels = _are_pixels(env.observation_space)
+    seen: Any = env.observation_space
+    pixels = bool(np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all())
     if pixels:
         env = _with_channels_last(env)
     if stack > 1:
         env = FrameStackObservation(env, stack)
-        seen: Any = env.observation_space
+        seen = env.observation_space
         low, high = _side_by_side(seen.low), _side_by_side(seen.high)
         env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
     if pixels and scaled:
@@ -118,11 +119,6 @@ def with_array_observations(
         env = TransformObservation(env, _divided, gymnasium.spaces.Box(0, 1, shape, np.float32))
         setattr(env, SCALED, True)
     return env
-
-
-def _are_pixels(seen: Any) -> bool:
-    """Return whether observations are whole numbers from 0 to 255."""
-    return bool(np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all())
 
 
 def _divided(frame: NDArray[Any]) -> NDArray[np.float32]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -23,33 +24,26 @@ ITSELF = -2  # in place of the row of an opponent: the candidate plays every sea
 FIELDS = ("seats_turn", "seats_mine", "seats_actions", "seats_rewards", "seats_returns")
 METRICS = ("won", "lost", "seat")  # of every game of several players, by the returns of an episode
 ALONE = ("continuous", "observe_lanes", "cell", "draw", "save", "load")  # fields that games of one player have
-Written = TypeVar("Written", bound=Declaration)
 
 
-def played_in_turn(game: Written) -> Written:
+@cache
+def played_in_turn(game: Declaration) -> Any:
     """Return the game of one player that stands for a game of several, its `author`; ConfigurationError: it cannot."""
-    if game not in _made:
-        _check(game)
-        _made[game] = replace(
-            game,
-            arrays=_arrays(game),
-            **_moves(game),
-            **_seen(game),
-            turn=None,
-            episode_metrics=(*METRICS, *game.episode_metrics),
-            live_metrics=("seat", *game.live_metrics),
-            baselines=None,
-            author=game,
-        )
-    made: Written = _made[game]
-    return made
-
-
-def _check(game: Declaration) -> None:
     if not 2 <= game.players <= MOST_PLAYERS:
         raise ConfigurationError(f"game {game.module}: players is {game.players}, and must be 1 to {MOST_PLAYERS}")
     if alone := [name for name in ALONE if getattr(game, name)]:
         raise ConfigurationError(f"game {game.module}: {', '.join(alone)}: only games of one player have these")
+    return replace(
+        game,
+        arrays=_arrays(game),
+        **_moves(game),
+        **_seen(game),
+        turn=None,
+        episode_metrics=(*METRICS, *game.episode_metrics),
+        live_metrics=("seat", *game.live_metrics),
+        baselines=None,
+        author=game,
+    )
 
 
 def _arrays(game: Declaration) -> Any:
@@ -57,18 +51,17 @@ def _arrays(game: Declaration) -> Any:
 
     def arrays(options: Any) -> Any:
         state = game.arrays(options)
+        author: Any = type(state)
         rewards = np.zeros(players)
         own = np.int8(0), np.int8(0), np.zeros(players, np.int64), rewards, rewards
-        return _state_type(type(state))(*state, *own)
+        return _state_type(author)(*state, *own)
 
     return arrays
 
 
+@cache
 def _state_type(author: Any) -> Any:
-    if author not in _types:
-        fields = (*author._fields, *FIELDS)
-        _types[author] = namedtuple(author.__name__, fields, module=author.__module__)
-    return _types[author]
+    return namedtuple(author.__name__, (*author._fields, *FIELDS), module=author.__module__)
 
 
 def _moves(game: Declaration) -> dict[str, Any]:
@@ -154,7 +147,3 @@ def _seen(game: Declaration) -> dict[str, Any]:
     for function in (observe, mask, compare, measure):
         function.__module__ = game.module
     return {"observe": observe, "mask": None if author_masks is None else mask, "metrics": measures}
-
-
-_made: dict[Declaration, Any] = {}
-_types: dict[Any, Any] = {}  # of states, by those of their authors

@@ -121,9 +121,6 @@ class GameTests:
     def _rule(self) -> ActionRule:
         return ActionRule("gaussian" if self.environment.continuous else "softmax")
 
-    def _action(self, seed: int, step: int) -> Any:
-        return random_action(self.environment.definition, self.environment.actions, None, seed, step)
-
     def test_the_game_keeps_the_contract(self) -> None:
         """No mistake is found in a few episodes."""
         self.environment.check()
@@ -204,7 +201,8 @@ class GameTests:
         for step in range(100):
             where = f"{mode}, step {step}"
             np.testing.assert_array_equal(seen, np.stack(alone), where)
-            actions = np.stack([self._action(i, step) for i in range(count)])
+            game, choices = self.environment.definition, self.environment.actions
+            actions = np.stack([random_action(game, choices, None, i, step) for i in range(count)])
             if mode is AutoresetMode.DISABLED and ended.any():
                 assert _refuses(vector, actions), f"{where}: an episode that is over is played on"
                 seen, _ = vector.reset(options={"reset_mask": ended})
