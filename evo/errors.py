@@ -102,8 +102,16 @@ def counted(count: int, noun: str) -> str:
 
 def first_line(error: object) -> str:
     """Return the first line of an error, without the advice after it."""
-    lines = str(error).strip().splitlines()
+    lines = text_of(error).splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def text_of(error: object) -> str:
+    """Return the text of an error; empty where it has none, or where its own `__str__` fails."""
+    try:
+        return str(error).strip()
+    except Exception:
+        return ""
 
 
 APOSTROPHE, COMPUTED = "'", ("=", "+", "-", "@", "\t", "\r")  # of cells of a spreadsheet

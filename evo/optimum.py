@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -79,15 +80,16 @@ def _search(
                 run_dir = row.run_dir
                 if progress is not None:
                     progress(row)
+        assert run_dir is not None
+        found = Run(run_dir)
+        if found.champion_file is None:
+            raise ConfigurationError(
+                f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}"
+            )
+        test, x = found.test, problem.inside(found.champion.weights)
+        assert test is not None
     finally:
         registry.searched_here.set(outer)
-    assert run_dir is not None
-    found = Run(run_dir)
-    if found.champion_file is None:
-        raise ConfigurationError(f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}")
-    test = found.test
-    assert test is not None
-    x = problem.inside(found.champion.weights)
     model = KerasModel(problem.model).with_weights(x) if problem.model else None
     spent = found.store.spent
     return Optimum(
@@ -157,6 +159,9 @@ class Search:
         sections = {algorithm: {**options, "episodes": 1}}
         try:
             experiment = _experiment(problem, algorithm, 1, seed, {"backend": "serial"}, sections)
+            identity, code = experiment.identity(), experiment.code()  # code: that of `told` is no argument
+            about = repr(([one for one in identity.items() if one[0] not in code], problem.first.tolist()))
+            self._identity = hashlib.sha256(about.encode()).digest()
             network, environment = experiment.network(), environment_of(experiment.environment)
             setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
             make = registry.find("algorithms", algorithm).make
@@ -186,7 +191,10 @@ class Search:
         if not len(self._asked):
             raise ConfigurationError("fitness: ask comes first")
         try:
-            values = np.asarray(fitness, np.float64)
+            given = np.asarray(fitness)
+            if given.dtype.kind not in "biufO":  # neither texts nor dates; O: numbers of Python
+                raise TypeError
+            values = given.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ConfigurationError(f"fitness: {fitness!r:.60} is not {len(self._asked)} numbers") from None
         if values.shape != (len(self._asked),):
@@ -211,18 +219,26 @@ class Search:
         algorithm, own = self._loop.algorithm, dict[str, NDArray[Any]]()
         for kind, arrays in (("state", algorithm.state()), ("record", algorithm.record())):
             own |= {f"{kind}.{name}": np.array(array) for name, array in arrays.items()}
-        return {**own, "generation": np.array(self.generation), "best": self.best, "fitness": np.array(self.fitness)}
+        own |= {"generation": np.array(self.generation), "best": self.best, "fitness": np.array(self.fitness)}
+        return {**own, "digest": self._digest(own)}
+
+    def _digest(self, state: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        """Return a digest of the arguments of this search and of all arrays of a state but this one.  # [32]"""
+        digest = hashlib.sha256(self._identity)
+        for name, array in sorted(state.items()):
+            if name != "digest":
+                digest.update(repr((name, np.asarray(array).dtype.str, np.shape(array))).encode())
+                digest.update(np.asarray(array).tobytes())
+        return np.frombuffer(digest.digest(), np.uint8)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` returned, of a search with the same arguments."""
+        """Continue from what `state` returned, of a search with the same arguments; ConfigurationError: it is not."""
 
         def part(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
-        own = {name: array.shape for name, array in self.state().items() if not name.startswith("record.")}
-        fixed = ("best", "fitness", "generation")  # whose shapes are those before the first generation
-        if any(name not in state for name in own) or any(np.shape(state[name]) != own[name] for name in fixed):
-            raise ConfigurationError("state: it is not of a search with the same arguments")
+        if not np.array_equal(state.get("digest", ()), self._digest(state)):
+            raise ConfigurationError("state: it is damaged, or not of a search with the same arguments")
         loop = self._begun()  # without what was asked for since
         loop.generation = int(state["generation"])
         if loop.generation:
@@ -258,8 +274,8 @@ def _experiment(
 ) -> Experiment:
     known = registry.names("algorithms")
     if algorithm not in known:
-        close = did_you_mean(algorithm, known) or f"; there are {', '.join(known)}"
-        raise ConfigurationError(f"algorithm: {algorithm!r} is not known{close}")
+        close = did_you_mean(str(algorithm), known) or f"; there are {', '.join(known)}"
+        raise ConfigurationError(f"algorithm: {algorithm!r:.60} is not known{close}")
     unused = {*sections} & {*known} - {algorithm}
     if unused:
         name = min(unused)

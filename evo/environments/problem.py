@@ -135,7 +135,7 @@ def _returned(found: Any, measures: int) -> NDArray[np.float64]:
 
 
 def _number(found: Any) -> float:
-    if np.ndim(found) or isinstance(found, str | bytes) or found is None:
+    if np.ndim(found) or np.iscomplexobj(found) or isinstance(found, str | bytes) or found is None:
         several = "; name further numbers by `measures`" if np.size(found) > 1 else ""
         raise TypeError(f"it must return a number, not {found!r:.40}{several}")
     return float(found)

@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import blake2b
@@ -32,6 +33,8 @@ CHECKED = ("mate", "mutate")  # operators that change an individual in place
 ROW = "it must be the row of an individual that the operator was called with"
 SIGMA = f"it must be a float from {LOG_SIGMAS[0]} to {LOG_SIGMAS[1]}"
 EXPECTED = {"log_sigma": SIGMA, "row": ROW, "mate": f"{ROW}, or -1"}
+KEPT = ("number", "key", "age")  # what these leave as it is, besides the fitness
+FIELDS = (*KEPT, *EXPECTED)  # what a selection leaves as it is
 
 
 def _found(named: str) -> str:
@@ -74,13 +77,15 @@ def fitness_of(individuals: Sequence[Individual]) -> NDArray[Any]:
 
 @contextmanager
 def drawing_from(key: int) -> Iterator[None]:
-    """Seed Python's global generator, from which DEAP's operators draw, and restore it afterwards."""
-    before = random.getstate()
+    """Seed the global generators of Python, from which DEAP's operators draw, and NumPy; restore them afterwards."""
+    before, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(key)
+    np.random.seed([key >> 32, key & 0xFFFFFFFF])  # noqa: NPY002
     try:
         yield
     finally:
         random.setstate(before)
+        np.random.set_state(numpy)  # noqa: NPY002
 
 
 @contextmanager
@@ -136,28 +141,40 @@ def operator(option: str, named: str) -> Callable[..., Any]:
     def wrong(expected: str, found: object) -> ConfigurationError:
         return ConfigurationError(f"{option}: {named} must {expected}, but it returned {found!r:.60}")
 
+    def same(individuals: Sequence[Individual], names: Sequence[str], before: object = None) -> list[object]:
+        found = [[getattr(one, name, None) for name in names] for one in individuals]
+        found += [[getattr(one.fitness, "wvalues", None)] for one in individuals]
+        if before not in (None, found):
+            raise ConfigurationError(f"{option}: {named} must leave {', '.join(names)} and fitness as they are")
+        return found  # type: ignore[return-value]
+
     @wraps(called)
     def changing(child: Individual, *others: Individual) -> tuple[Individual, ...]:
         rows = {child.row, child.mate, *(other.row for other in others), -1}
-        found: tuple[Individual, ...] = called(child, *others)
+        before = same([child, *others], KEPT)
+        found: tuple[Individual, ...] = called(child, *map(copy, others))  # DEAP's operators change both
         if not isinstance(found, tuple) or not found or found[0] is not child:
             raise wrong("change its first argument in place, and return a tuple that begins with it", found)
+        values: dict[str, Any] = {name: getattr(child, name, None) for name in EXPECTED}
+        log_sigma, row, mate = values.values()
         right = {
-            "log_sigma": isinstance(child.log_sigma, float) and LOG_SIGMAS[0] <= child.log_sigma <= LOG_SIGMAS[1],
-            "row": isinstance(child.row, int) and child.row in rows - {-1},
-            "mate": isinstance(child.mate, int) and child.mate in rows,
+            "log_sigma": isinstance(log_sigma, float) and LOG_SIGMAS[0] <= log_sigma <= LOG_SIGMAS[1],
+            "row": isinstance(row, int) and row in rows - {-1},
+            "mate": isinstance(mate, int) and mate in rows,
         }
         for name in (name for name, good in right.items() if not good):
-            value = getattr(child, name)
-            raise ConfigurationError(f"{option}: {named} set {name} to {value!r:.60}; {EXPECTED[name]}")
+            raise ConfigurationError(f"{option}: {named} set {name} to {values[name]!r:.60}; {EXPECTED[name]}")
+        same([child, *others], KEPT, before)
         return found
 
     @wraps(called)
     def selecting(individuals: Sequence[Individual], k: int) -> list[Individual]:
-        found = called(individuals, k)
+        before = same(individuals, FIELDS)
+        found = called([*individuals], k)
         known = {id(one) for one in individuals}
         if not isinstance(found, list) or len(found) != k or not all(id(one) in known for one in found):
             raise wrong(f"return a list of k = {k} of the individuals", found)
+        same(individuals, FIELDS, before)
         return found
 
     return changing if name in CHECKED else selecting

@@ -15,7 +15,7 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from evo.errors import ConfigurationError, EvoError, notice
+from evo.errors import ConfigurationError, EvoError, notice, text_of
 from evo.plugins import registry
 
 LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen twice is reported
@@ -200,7 +200,7 @@ def exception_text(error: BaseException) -> str:
     """Return an exception in a line."""
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code if error.code is not None else ''})"
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     return f"raised {type(error).__name__}{': ' if text else ''}{text[:200]}"
 
 

@@ -16,6 +16,7 @@ from evo.algorithms import ga
 from evo.errors import ConfigurationError, MissingPluginError
 from evo.evolution.toolbox import Individual, cross, drawing_from, fitness_class, fitness_of, operator
 from evo.plugins import registry
+from evo.store.run import Run
 from tests.algorithms.test_ga import drive, make, scores
 from tests.helpers.calling import SMALL, called, summary_of
 
@@ -25,6 +26,7 @@ OWN = ("--plugin", "operators", "--set", "ga.select=operators:select", "--set", 
 BOTH = (*OWN, "--set", "ga.mate=operators:mate", "--set", "ga.crossover=uniform", "--set", "ga.sigma_spread=1")
 WRONG = """
 import copy
+import numpy as np
 
 plugs_into = "operators"
 
@@ -35,6 +37,18 @@ def nothing(child): child.log_sigma += 1
 def far(child): child.log_sigma = 97.0; return (child,)
 def unknown(child): child.log_sigma = float("nan"); return (child,)
 def stranger(child, other): child.mate = 999; return child, other
+def named_anew(child): child.key = -5; return (child,)
+def valued(child): child.fitness.values = (9e9,); return (child,)
+def less(child): del child.log_sigma; return (child,)
+def without(individuals, k): del individuals[0].fitness.values; return individuals[:k]
+def endless(individuals, k): individuals[0].log_sigma = float("nan"); return individuals[:k]
+def ordered(individuals, k): individuals.sort(key=lambda one: one.number); del individuals[k:]; return [*individuals]
+def both(child, other):
+    child.mate = other.row
+    other.log_sigma = child.log_sigma = -1.0
+    other.row = 0
+    return child, other
+def chance(child): child.log_sigma = -np.random.rand(); return (child,)
 """
 
 
@@ -79,11 +93,32 @@ def test_a_run_with_own_operators_is_the_same_for_any_workers_resumed_verified_a
         (("--set", "ga.select=wrong:toofew"), "ga.select: wrong has no function toofew - did you mean `too_few`?"),
         (("--set", "ga.select=wrong.too_few"), 'ga.select: must be "plug-in:function"'),
         (("--set", "ga.select=missing:one"), "add --plugin missing"),
+        (
+            ("--set", "ga.mutate=wrong:named_anew"),
+            "wrong:named_anew must leave number, key, age and fitness as",
+        ),
+        (("--set", "ga.mutate=wrong:valued"), "wrong:valued must leave number, key, age and fitness as they are"),
+        (("--set", "ga.mutate=wrong:less"), "wrong:less set log_sigma to None"),
+        (("--set", "ga.select=wrong:without"), "wrong:without must leave number, key, age, log_sigma, row, mate and"),
+        (("--set", "ga.select=wrong:endless"), "wrong:endless must leave number, key, age, log_sigma, row, mate and"),
     ],
 )
 def test_a_wrong_operator_ends_the_run_in_one_line(experiment: Path, words: tuple[str, ...], said: str) -> None:
     error = summary_of(experiment, "small.toml", "--plugin", "wrong", *words, "--run-dir", "run", code=2)["error"]
     assert said in error
+
+
+def test_operators_may_draw_from_numpy_order_a_selection_s_list_and_change_both_mates(experiment: Path) -> None:
+    words = ("--set", "ga.crossover=uniform", "--set", "ga.mate=wrong:both", "--set", "ga.mutate=wrong:chance")
+    words = ("--plugin", "wrong", *words, "--set", "ga.select=wrong:ordered", "--generations", 3)
+    hashes = set()
+    for name in ("one", "two"):
+        np.random.seed()  # as in another process  # noqa: NPY002
+        hashes.add(summary_of(experiment, "small.toml", *words, "--run-dir", name)["state_hash"])
+    assert len(hashes) == 1
+    run = Run(experiment / "one")
+    means = [np.mean(run.store.read_record(number)["return"]) / 4000 for number in range(3)]  # thousandths, 4 episodes
+    np.testing.assert_allclose(run.column("mean"), means)
 
 
 def test_a_run_with_own_operators_says_which_plug_in_it_lacks(

@@ -270,6 +270,24 @@ def test_what_cannot_be_searched_is_named(start: object, bounds: dict[str, objec
         evo.minimise(curves.sphere, start, **bounds)  # type: ignore[arg-type]
 
 
+class Silent(Exception):
+    """An exception that cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: Path) -> None:
+    def fails(weights: np.ndarray) -> float:
+        raise Silent
+
+    few = {"generations": 1, "run_dir": tmp_path / "run"}
+    with pytest.raises(ConfigurationError, match=r"must return a number, not np\.complex128"):
+        evo.minimise(lambda x: np.complex128(1 + 2j), 2, **few)
+    with pytest.raises(ConfigurationError, match="fails raised Silent"):
+        evo.minimise(fails, 2, **few)
+
+
 def test_arguments_of_a_problem_are_not_passed_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="a Problem has its own start and bounds"):
         evo.maximise(Problem(curves.sphere, 2), lower=1.0)
@@ -365,11 +383,31 @@ def test_mistakes_in_telling_are_named() -> None:
     weights[:] = 7
     search.tell(np.arange(len(weights)))
     np.testing.assert_array_equal(search.best, first[-1])
-    for other in (evo.Search(3), evo.Search(2, "ga")):
+    for texts_or_dates in (
+        ["1"],
+        np.array([1j]),
+        np.array(["2020-01-01"], "datetime64[s]"),
+        np.zeros(1, [("a", float)]),
+    ):
+        with pytest.raises(ConfigurationError, match="numbers"):
+            search.tell(np.repeat(texts_or_dates, len(search.ask())))
+    for other in (
+        evo.Search(3),
+        evo.Search(2, "ga"),
+        evo.Search(2, seed=2),
+        evo.Search(2, minimise=True),
+        evo.Search([0, 1]),
+        evo.Search(2, sigma=0.5),
+    ):
         with pytest.raises(ConfigurationError, match="same arguments"):
             other.restore(search.state())
-    with pytest.raises(ConfigurationError, match="same arguments"):
-        search.restore({**search.state(), "generation": np.array([1, 2])})
+    for name, array in search.state().items():
+        for spoilt in (np.array([1, 2]), np.full_like(array, 77), np.array("x")):
+            with pytest.raises(ConfigurationError, match="same arguments"):
+                search.restore({**search.state(), name: spoilt})
+    for unknown in ("nope", None, 3):
+        with pytest.raises(ConfigurationError, match=f"algorithm: {unknown!r} is not known"):
+            evo.Search(2, unknown)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", ["sep_cma_es", "ga"])
@@ -548,6 +586,18 @@ def test_searches_in_two_threads_each_have_their_own_function(tmp_path: Path) ->
         for place, best in zip((0.0, 50.0), pool.map(found, (0.0, 50.0)), strict=True):
             assert best.fitness == curves.sphere(best.x - np.float32(place))
             assert best.run.champion.weights.shape == (2,)
+
+
+def test_a_search_is_not_accused_of_the_function_of_another_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(place: float, **more: Any) -> evo.Optimum:
+        few = {"generations": 1, "sep_cma_es": {"population": 6}, "run_dir": tmp_path / f"{place}", **more}
+        return evo.minimise(lambda x: curves.sphere(x - place), [1.0, 2.0], **few)
+
+    with ThreadPoolExecutor(1) as pool:
+        found(0.0, progress=lambda row: pool.submit(found, 50.0).result())
+    assert "differs" not in "".join(capsys.readouterr())
 
 
 def test_a_run_is_not_accused_where_the_module_of_its_problem_is_not_named(
