@@ -244,7 +244,7 @@ def _notes(table: Table) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"[|<]", r"\\\g<0>", text.replace("\n", " "))  # neither a cell's end nor HTML
+    return re.sub(r"\||<(?=[a-zA-Z/!?])", r"\\\g<0>", text.replace("\n", " "))  # neither a cell's end nor HTML
 
 
 def _tex(text: str) -> str:

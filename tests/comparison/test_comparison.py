@@ -428,6 +428,7 @@ def test_fewer_than_four_seeds_have_no_verdict_and_one_has_no_interval(folder: P
     assert table.methods[0].ci95 is None
     assert "b: one seed: no interval, proves little" in table.notes
     assert "| b | 1 | 11.00 | one seed | - |" in formats.markdown(report_of(made("b", [11.0])))
+    assert r"| \<img src=x>\|\</b> | 1 | 11.00 |" in formats.markdown(report_of(made("<img src=x>|</b>", [11.0])))
 
 
 def test_methods_that_score_no_more_than_the_random_player_are_named(folder: Path) -> None:
