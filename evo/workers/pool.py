@@ -254,7 +254,8 @@ class Pool:
             return math.inf
         if slot.ticket not in now:  # what is left of a round that failed
             return START_DEADLINE
-        return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH ** (now.lost(slot.ticket) + slot.losses)
+        overdue = now.lost(slot.ticket) + slot.cuda * slot.losses
+        return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH**overdue
 
     def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
         if message is None:  # it makes progress
