@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
-from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError, ResourceError, notice
 from evo.records import Played, Result, Task
 from evo.workers.channel import Answer, Failed, GivesUp, Packed, Ready, WorkerSpec
 from evo.workers.fork_server import START_DEADLINE, ForkServer, ForkServerLost, Slot, introductions
@@ -293,9 +293,9 @@ class Pool:
             if not slot.ready or slot.losses >= GPU_LOSSES:
                 return self._give_up(slot, DeviceLostError(f"it {why}"), now)
         ending = self._fork_server.end(slot.pid)
-        why, ticket = why or str(ending), slot.ticket
+        overdue, why, ticket = bool(why), why or str(ending), slot.ticket
         if ticket is not None:
-            self._say(f"a worker {why}; another one plays its task again")
+            self._say(f"a worker {why}; another one plays its task again", at_once=overdue)
         now.put_first(ticket if by_gpu else None, slot.prefetched)
         self._empty(slot)
         now.replaced += 1
@@ -311,11 +311,11 @@ class Pool:
         elif ticket in now:
             now.put_back(ticket, why)
 
-    def _say(self, text: str, who: str = "") -> None:
-        """Add a notice, once for each text."""
+    def _say(self, text: str, who: str = "", at_once: bool = False) -> None:
+        """Add a notice, once for each text; or print it `at_once`, as where the round may take minutes more."""
         if text not in self._said:
             self._said.add(text)
-            self._notices.append(f"{who}{text}")
+            (notice if at_once else self._notices.append)(f"{who}{text}")
 
     def _give_up(self, slot: Slot, error: DeviceError, now: Round) -> None:
         """Go on without a slot whose device is too small or lost, and let its task be played in another."""

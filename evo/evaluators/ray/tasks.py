@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceMemoryError, first_line
+from evo.errors import ConfigurationError, DeviceMemoryError, first_line, notice
 from evo.evaluators.ray.cluster import RayCluster, capacity
 from evo.evaluators.ray.worker import Lost, RayAnswer, play
 from evo.player import RunSpec, worst
@@ -144,8 +144,7 @@ class Ray:
             # After so long without an answer, a worker must have been stopped before it had a guard.
             if silent > (START_DEADLINE + longest) * GROWTH**self._silences:
                 self._silences += 1
-                text = f"no result came from Ray for {silent:.0f} seconds, so {len(in_flight)} tasks are sent again"
-                self._notices.append(text)
+                notice(f"no result came from Ray for {silent:.0f} seconds, so {len(in_flight)} tasks are sent again")
                 self._cancel(in_flight)
                 since = time.monotonic()
 
