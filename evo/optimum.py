@@ -73,15 +73,16 @@ def _search(
     problem, outer = _declared(fitness, start, minimises, lower, upper, measures), registry.searched_here.get()
     if not isinstance(workers, Mapping):
         workers = {"backend": "serial"} if workers == 1 else {"count": workers}
+    written_here = False
     try:
         with tempfile.TemporaryDirectory() as folder:
             experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
             for row in train(experiment, run_dir):
-                run_dir = row.run_dir
+                run_dir, written_here = row.run_dir, True
                 if progress is not None:
                     progress(row)
         assert run_dir is not None
-        found = Run(run_dir)
+        found = Run(run_dir, trusted=written_here)
         if found.champion_file is None:
             raise ConfigurationError(
                 f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}"

@@ -95,7 +95,7 @@ def _choose_opponent(b, lineup, in_turn, matches, envs):  # type: ignore[no-unty
     return number
 
 
-@njit(inline="always")
+@njit(**contract.LEAN)
 def _begin_match(state, rules, b, players, lineup, in_turn, seeds, matches, envs, progress):  # type: ignore[no-untyped-def]
     """Begin the next episode of environment b: of `seeds` [E] the first that none has begun, or of its own sequence.
 
@@ -139,7 +139,7 @@ def _end_row(state, rules, masked, b, seat, status, matches, record, progress): 
         progress[FOLLOWED] += 1
 
 
-@njit(inline="always")
+@njit(**contract.LEAN)
 def _play_move(  # type: ignore[no-untyped-def]
     state, rules, masked, b, action, players, lineup, in_turn, seeds, matches, envs, ended, actions, episodes, record,
     progress

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.arrays import Layout, decode
 from evo.files.durable import open_regular, write_all
 from evo.files.layout import LARGEST_CHAMPION
-from evo.networks.keras_import import WEIGHTS, layers_in, member
 from evo.store.champion import (
     ABOUT_LARGEST,
     Champion,
@@ -111,6 +111,8 @@ def child(source: str) -> None:
     try:
         size = os.fstat(0).st_size
         _end_with_parent()
+        if os.pread(0, len(ZIP), 0) == ZIP:  # takes as long to import as all else
+            import_module("evo.networks.keras_import")
         _limit(size)
         with open(0, "rb", closefd=False) as file:
             data = file.read(size)
@@ -129,6 +131,8 @@ def child(source: str) -> None:
 
 def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
     """Return the facts, as text, and the flat weights [P] of a .keras archive; DataError: it is damaged, or unknown."""
+    from evo.networks.keras_import import WEIGHTS, layers_in, member
+
     try:
         found = layers_in(data)
         layers = network_layers(found.network())
