@@ -284,7 +284,7 @@ def test_one_hash_for_any_number_of_workers_and_threads_and_through_kills(
     (tmp_path / "small.toml").write_text(SMALL.replace("ALGORITHM", name))
     monkeypatch.setenv("SHAKEN", "1:2")
     before, found = shaken.killed, []
-    for workers in (0, 1, 2, 3):
+    for workers in (0, 2, 3):
         plugin = ("--plugin", "tests.run.shaken", "--backend", "shaken", "--workers", workers)
         words = plugin if workers else ("--backend", "serial")
         words = (*words, "--set", f"learner.threads={max(workers, 1)}")
@@ -293,7 +293,7 @@ def test_one_hash_for_any_number_of_workers_and_threads_and_through_kills(
         for generations in range(first + 1, 5):
             summary = summary_of(tmp_path, "--resume", f"run-{workers}", "--generations", generations, *words)
         found.append((summary["state_hash"], summary["champion"]))
-    assert found == found[:1] * 4
+    assert found == found[:1] * 3
     assert shaken.killed > before
 
 

@@ -164,7 +164,9 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
     assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
 
 
-@pytest.mark.parametrize("learns_from", [pytest.param("", marks=pytest.mark.long), "segments", "episodes"])
+@pytest.mark.parametrize(
+    "learns_from", ["segments", *(pytest.param(one, marks=pytest.mark.long) for one in ("", "episodes"))]
+)
 def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
     script = (
         "from pathlib import Path; from tests.helpers.specs import spec; "

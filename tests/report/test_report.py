@@ -347,14 +347,13 @@ def test_an_algorithm_whose_file_begins_with_no_short_name_is_called_by_its_own(
     assert short_name("An algorithm that takes weights and gives back others which may be better.") == ""
 
 
-def test_scores_of_different_games_are_not_ranked(
+def test_scores_of_different_boards_are_not_ranked(
     run: Path, other: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "cartpole"')
-    (tmp_path / "pole.toml").write_text(text)
-    called(tmp_path, "pole.toml", "--run-dir", "pole", "--generations", "1", "--no-report")
-    snake, pole, again = (Run(directory, trusted=True) for directory in (run, tmp_path / "pole", other[0]))
-    sentences = verdict_of_several([snake, pole])
+    (tmp_path / "larger.toml").write_text(SMALL.replace("size = 5", "size = 6"))
+    called(tmp_path, "larger.toml", "--run-dir", "larger", "--generations", "1", "--no-report")
+    snake, larger, again = (Run(directory, trusted=True) for directory in (run, tmp_path / "larger", other[0]))
+    sentences = verdict_of_several([snake, larger])
     assert sentences == [
         "2 runs, of which 2 have a test score.",
         "They see or play different things, so their scores are not compared.",

@@ -19,7 +19,7 @@ from evo.records import GOES_ON, TRUNCATED, ActionRule, EnvStates, Result, Segme
 from evo.rollouts import gymnasium_segments, tensorflow_kernel
 from evo.rollouts.rollout import Rollout
 from tests.helpers.networks import random_weights
-from tests.rollouts.test_rollout import EMPTY, Elsewhere, fresh, rows, train
+from tests.rollouts.test_rollout import Elsewhere, rows, train
 from tests.rollouts.test_segment import begin
 
 SOFTMAX = ActionRule("softmax")
@@ -66,8 +66,6 @@ def test_whole_episodes_have_a_state_each_through_refills_and_compaction() -> No
     result = rollout.play(task, weights[np.newaxis])
     assert result.transitions is not None
     check_states(rollout, weights, result.transitions)
-    without = rollout.play(replace(task, record_transitions=False), weights[np.newaxis])
-    assert [one.tolist() for one in result.actions] == [one.tolist() for one in without.actions]
     plain = Rollout(rollout.network, Elsewhere(SNAKE, lambda one: one.env())).play(task, weights[np.newaxis])
     assert [one.tolist() for one in result.actions] == [one.tolist() for one in plain.actions]
     for name in ("outputs", "memories", "next_outputs"):
@@ -113,12 +111,6 @@ def test_another_environment_has_a_state_for_each_instance() -> None:
     result = rollout.play(Task(rows(1), train(21), SOFTMAX, record_transitions=True), weights[np.newaxis])
     assert result.transitions is not None
     check_states(rollout, weights, result.transitions)
-
-
-def test_a_network_without_memory_has_no_states() -> None:
-    network = Network.build(Policy(kind="linear"), SNAKE.shape, SNAKE.actions)
-    result = Rollout(network, SNAKE).play(Task(fresh(1), Segment(begin(SNAKE, 3), 4)), EMPTY)
-    assert (result.transitions.memories, result.envs.memories) == (None, None)
 
 
 def test_a_segment_of_another_environment_goes_on_with_the_states_of_the_one_before() -> None:

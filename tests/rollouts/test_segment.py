@@ -127,6 +127,7 @@ def test_two_halves_of_a_segment_are_the_whole() -> None:
     assert whole.transitions
     assert one.transitions
     assert two.transitions
+    assert (whole.transitions.memories, whole.envs.memories) == (None, None)  # of the network's hidden states
     np.testing.assert_array_equal(two.envs.snapshots, whole.envs.snapshots)
     np.testing.assert_array_equal(two.envs.returns_so_far, whole.envs.returns_so_far)
     halves = np.concatenate([one.transitions.actions.reshape(16, 20), two.transitions.actions.reshape(16, 20)], axis=1)

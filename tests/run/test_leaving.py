@@ -43,7 +43,9 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "map_elites": (),
     "erl": (),
 }
+QUICK = ("a script that holds it", "sys.exit", "a fork that ends first")
 PARALLEL = [(ending, "processes") for ending in ("a script that holds it", "os.fork with a collection")]
+SERIAL = [pytest.param(one, "serial", marks=[] if one in QUICK else [pytest.mark.long]) for one in ENDINGS]
 
 
 def left(where: Path, program: str, backend: str, *changes: str) -> None:
@@ -74,7 +76,7 @@ def assert_complete(run: Path, generations: int) -> None:
         store.close()
 
 
-@pytest.mark.parametrize(("ending", "backend"), [*((ending, "serial") for ending in ENDINGS), *PARALLEL])
+@pytest.mark.parametrize(("ending", "backend"), [*SERIAL, *PARALLEL])
 def test_a_script_that_ends_while_it_trains_loses_and_prints_nothing(tmp_path: Path, ending: str, backend: str) -> None:
     left(tmp_path, ENDINGS[ending], backend)
     one_more = "generator" in ending or "thread" in ending or "fork" in ending
