@@ -155,6 +155,8 @@ def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[
     `parts` are whatever else it depends on, besides the sources of the trainer and of the games among the types.
     """
     known = hashlib.sha256(repr((*map(str, kinds), _of_games(kinds), *parts)).encode()).hexdigest()[:16]
+    if not config.CACHE_DIR:  # Numba has read its environment again; what lies in another directory is not trusted
+        return make()
     place = Path(config.CACHE_DIR) / f"{name}-{known}"
     with suppress(OSError):
         if program := place.read_bytes():  # empty: the machine stopped before its disk had all

@@ -182,6 +182,15 @@ def test_machine_code_is_made_once_for_an_architecture_and_a_driver(
     assert len(list(tmp_path.glob("play_episodes.cubin-*"))) == 2
 
 
+def test_without_a_cache_directory_no_program_is_read_or_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", "")  # as where Numba reads its environment again
+    assert kernel_cache.kept("kernel.cubin", (), (), lambda: b"code") == b"code"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_launch_that_does_not_end_is_lost_and_closing_waits_for_nothing(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
