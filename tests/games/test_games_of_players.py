@@ -230,3 +230,11 @@ def test_the_examples_of_the_page_run() -> None:
     for block in blocks:
         if "pettingzoo" not in block or find_spec("pettingzoo"):
             exec(block, {})
+
+
+@pytest.mark.parametrize("moves", [(4, 0, 3, 1, 5), (4, 4)])
+def test_a_loss_of_tic_tac_toe_may_weigh_more(moves: tuple[int, ...]) -> None:
+    game = tictactoe.make(tictactoe.Options(id="tictactoe", loss=-3.0)).plain()
+    game.begin(0, 1)
+    assert [bool(game.step(0, move)[1]) for move in moves] == [False] * (len(moves) - 1) + [True]
+    assert game.state.seats_returns[0].tolist() == [1.0, -3.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from evo.games import Game, GameOptions, one_of
 
@@ -21,6 +22,14 @@ class State(NamedTuple):
 
 class Options(GameOptions):
     """The [environment] section of tic-tac-toe."""
+
+    loss: float = Field(
+        -1.0,
+        ge=-100,
+        le=0,
+        exclude_if=lambda loss: loss == -1.0,
+        description="reward of who loses, where who wins gets 1 and a draw is 0",
+    )
 
 
 def begin(state, options, b, random):
@@ -41,7 +50,7 @@ def has_row(stones):
 
 
 def step(state, options, b, action, rewards, random):
-    """Put a stone on a cell; who has three in a row wins 1, and a stone on another one loses 1."""
+    """Put a stone on a cell; who has three in a row wins, and a stone on another one loses."""
     player = state.moves[b] & 1
     stones = state.stones[b]
     state.moves[b] += 1
@@ -50,8 +59,7 @@ def step(state, options, b, action, rewards, random):
         stones[player] |= 1 << action
         if not has_row(stones[player]):
             return state.moves[b] == 9
-    rewards[player] = -1.0 if lost else 1.0
-    rewards[1 - player] = -rewards[player]
+    rewards[player], rewards[1 - player] = (options.loss, 1.0) if lost else (1.0, options.loss)
     return True
 
 
@@ -129,7 +137,7 @@ make = Game(
     render=render,
     baselines=lambda options: {"perfect": perfect},
     action_names=tuple(f"{row}{column}" for row in "abc" for column in "123"),
-    score_bounds=(-1.0, 1.0),
+    score_bounds=lambda options: (options.loss, 1.0),
     low=0.0,
     high=1.0,
 )
