@@ -7,6 +7,7 @@ which the seed of the episode draws.
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from dataclasses import replace
 from functools import cache
@@ -61,7 +62,11 @@ def _arrays(game: Declaration) -> Any:
 
 @cache
 def _state_type(author: Any) -> Any:
-    return namedtuple(author.__name__, (*author._fields, *FIELDS), module=author.__module__)
+    """Return the type of states of a game of several players; its module keeps it, so that machine code can name it."""
+    kind = namedtuple(f"{author.__name__}OfSeats", (*author._fields, *FIELDS), module=author.__module__)  # type: ignore[misc]
+    if module := sys.modules.get(author.__module__):
+        setattr(module, kind.__name__, kind)
+    return kind
 
 
 def _moves(game: Declaration) -> dict[str, Any]:

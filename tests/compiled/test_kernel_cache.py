@@ -137,6 +137,28 @@ def test_processes_that_compile_at_once_leave_one_cache_that_the_next_one_starts
     assert not [path for path in cache.rglob("*") if "tmp" in path.name]
 
 
+MATCHES = """
+import numpy as np
+from evo.records import Episodes, Task, WeightSource
+from evo.games.catalogue import tictactoe
+from evo.networks.network import Network, Options
+from evo.rollouts.matches import play_matches
+from evo.rollouts.rollout import Rollout
+env = tictactoe.make(tictactoe.Options(id="tictactoe", opponents={"players": ["random"]}))
+network = Network.build(Options(kind="linear"), env.shape, env.actions)
+none = np.full(1, -1, np.int32)
+source = WeightSource(none, none, np.ones(1, np.uint64), np.zeros(1, np.float32))
+seeds = np.arange(8, dtype=np.uint64)
+Rollout(network, env).play(Task(source, Episodes(seeds)), np.empty((0, network.size), np.float32))
+print(sum(play_matches.stats.cache_hits.values()), sum(play_matches.stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.long
+def test_a_second_process_plays_games_of_several_players_from_the_cache(sources: Path) -> None:
+    assert [run(sources, sources / "cache", MATCHES) for _ in range(2)] == [["0", "1"], ["1", "0"]]
+
+
 CONSTANT = """
 from snake import edited
 print(edited.value(), sum(edited.value.stats.cache_hits.values()))

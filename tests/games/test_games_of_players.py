@@ -190,7 +190,8 @@ def test_who_follows_the_ball_loses_no_point_to_who_stands_still() -> None:
 BROKEN = {
     "turn returned 2, and players are 0 to 1": ("return state.moves[b] & 1", "return 2"),
     "the reward nan, and it must be a number within two million": (
-        "rewards[1 - player] = -rewards[player]", "rewards[1] = float('nan')",
+        "rewards[player], rewards[1 - player] = (options.loss, 1.0) if lost else (1.0, options.loss)",
+        "rewards[1] = float('nan')",
     ),
     "step takes (state, options, b, action, random), and must take (state, options, b, action, rewards, random)": (
         "def step(state, options, b, action, rewards, random)", "def step(state, options, b, action, random)",
@@ -201,13 +202,13 @@ BROKEN = {
     "the baseline perfect must take (state, options, b, player, random)": (
         "def perfect(state, options, b, player, random)", "def perfect(state, options)",
     ),
-    "turn failed outside of its arrays (broken.py:32)": ("return state.moves[b] & 1", "return state.moves[b + 9] & 1"),
+    "turn failed outside of its arrays (broken.py:41)": ("return state.moves[b] & 1", "return state.moves[b + 9] & 1"),
     "as its end: False, True, or TRUNCATED are known": (
-        "-rewards[player]\n    return True\n", "-rewards[player]\n    return 1.0, True\n",
+        "(1.0, options.loss)\n    return True\n", "(1.0, options.loss)\n    return 1.0, True\n",
     ),
     "players is 9, and must be 1 to 8": ("players=2", "players=9"),
     "continuous: only games of one player have these": ("players=2", "players=2, continuous=True"),
-    "step (broken.py:54) uses strange, which is not defined": ("rewards[1 - player] = ", "rewards[strange] = "),
+    "step (broken.py:62) uses strange, which is not defined": ("rewards[1 - player] = ", "rewards[strange] = "),
 }  # fmt: skip
 
 
