@@ -75,7 +75,7 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
 }
 
 
-QUICK = ("ppo", "a2c", "reinforce", "continuous", "segments behind Gymnasium", "a2c with memory")
+QUICK = ("ppo", "a2c", "continuous", "segments behind Gymnasium")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])

@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Path:
 ]), ids=["all", "classic"])  # fmt: skip
 def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     algorithm = made(
-        dqn, Chain(), gamma=0.8, n_step=1, epsilon=[[0, 1.0]], learning_rate=0.03, huber_delta=0.0, episodes=16,
+        dqn, Chain(), gamma=0.8, n_step=1, epsilon=[[0, 1.0]], learning_rate=0.03, huber_delta=0.0, envs=16, horizon=32,
         batch_size=64, learning_starts=100, frames_per_update=8, replay_size=5000,
         **{"target_tau": 0.05, **options},
     )  # fmt: skip

@@ -37,8 +37,8 @@ def place(tmp_path: Path) -> Path:
 
 def test_a_chain_is_valued_exactly() -> None:
     algorithm = made(
-        pqn, Chain(), gamma=0.8, epsilon=[[0, 1.0]], learning_rate=0.03, huber_delta=0.0, episodes=16, q_lambda=0.0,
-        dueling=False, epochs=6, minibatches=2,
+        pqn, Chain(), gamma=0.8, epsilon=[[0, 1.0]], learning_rate=0.03, huber_delta=0.0, envs=16, horizon=64,
+        q_lambda=0.0, dueling=False, epochs=6, minibatches=2,
     )  # fmt: skip
     drive(algorithm, range(40))
     assert_chain_is_valued(algorithm, 0.8, dueling=False)

@@ -13,9 +13,7 @@ POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu
 CASES = (
     Case("cartpole", {"max_steps": 7}, {"kind": "mlp", "dense": [9], "norm": "layer", "activation": "tanh"}, "softmax"),
     Case("catch", {}, {"conv": [[3, 3, 3]], "dense": [4]}, "epsilon_greedy", "layers", 3),
-    Case("pendulum", {"max_steps": 6}, {"kind": "mlp", "dense": [4]}, "gaussian", extra=1),
-    Case("snake", {"size": 4, "starvation": 9, "mask": "fatal"}, {"conv": [[2, 3, 3]], "dense": []}),
-    Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "actions": "absolute"}, {"layers": POOLED}),
+    Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "mask": "fatal"}, {"layers": POOLED}),
 )
 UPDATES = learning.Updates((3, 3, 1), {"conv": [[2, 2, 2]], "dense": [3], "norm": "layer"}, counts=(3,))
 
