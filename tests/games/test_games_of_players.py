@@ -239,3 +239,11 @@ def test_a_loss_of_tic_tac_toe_may_weigh_more(moves: tuple[int, ...]) -> None:
     game.begin(0, 1)
     assert [bool(game.step(0, move)[1]) for move in moves] == [False] * (len(moves) - 1) + [True]
     assert game.state.seats_returns[0].tolist() == [1.0, -3.0]
+
+
+@pytest.mark.parametrize(("second", "returns"), [(1, [-0.5, -0.5]), (2, [-1.0, 1.0])])
+def test_two_snakes_that_die_at_once_may_both_lose(second: int, returns: list[float]) -> None:
+    game = plain(duel, crash=-0.5)
+    game.begin(0, 1)
+    assert [bool(game.step(0, move)[1]) for move in (3, second, 3, second)] == [False, False, False, True]
+    assert game.state.seats_returns[0].tolist() == returns

@@ -29,6 +29,13 @@ class Options(GameOptions):
 
     size: int = Field(8, ge=5, le=16, description="cells of a side of the board")
     fruit_reward: float = Field(0.0, ge=0, le=1, description="reward of a fruit, which the other player loses")
+    crash: float = Field(
+        0.0,
+        ge=-1,
+        le=0,
+        exclude_if=lambda crash: not crash,
+        description="reward of both players where both die at once, which is a draw",
+    )
     ticks: int = Field(200, ge=1, le=10_000, description="moves of both, after which the longer snake wins")
 
 
@@ -96,8 +103,9 @@ def step(state, options, b, actions, rewards, random):
     ahead = state.length[b, 0] - state.length[b, 1]
     if dead or tick == options.ticks:
         winner = (dead >> 1 & 1) - (dead & 1) if dead else (ahead > 0) - (ahead < 0)
-        rewards[0] += winner
-        rewards[1] -= winner
+        both = options.crash if dead == 3 else 0.0
+        rewards[0] += both + winner
+        rewards[1] += both - winner
         return True
     if eaten:
         place_fruit(state, options, b, random)
