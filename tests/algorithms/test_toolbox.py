@@ -119,6 +119,10 @@ def test_operators_may_draw_from_numpy_order_a_selection_s_list_and_change_both_
     run = Run(experiment / "one")
     means = [np.mean(run.store.read_record(number)["return"]) / 4000 for number in range(3)]  # thousandths, 4 episodes
     np.testing.assert_allclose(run.column("mean"), means)
+    child, other = Individual(0, 0), Individual(1, 3)
+    operator("ga.mate", "wrong:both")(child, other)
+    assert (child.mate, child.log_sigma) == (3, -1.0)
+    assert (other.row, other.log_sigma) == (3, 0.0)  # it is a parent of later children
 
 
 def test_a_run_with_own_operators_says_which_plug_in_it_lacks(
