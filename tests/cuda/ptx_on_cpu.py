@@ -302,12 +302,6 @@ class PtxOnCpu(Device):
         """Return two, so that a block plays several candidates."""
         return 2
 
-    def keep(self, array: NDArray[Any], copy: bool = True) -> None:
-        """Do nothing: all memory is the CPU's."""
-
-    def drop(self, array: NDArray[Any]) -> None:
-        """Do nothing."""
-
     def run(
         self,
         program: Any,
