@@ -158,7 +158,10 @@ def worst(spec: RunSpec, task: Task) -> Result:
 
 
 def _on_gpu(rollouts: list[Any], segments: bool) -> list[Any]:
-    """Return rollouts on this process's GPU, with the CPU's bits; an EvoError where they cannot be there."""
+    """Return rollouts on this process's GPU, with the CPU's bits.
+
+    ConfigurationError where one cannot be there, DeviceError where there is no GPU, or one with other bits.
+    """
     from evo.cuda.driver import device_of_process
     from evo.cuda.rollout import CudaRollout
 

@@ -200,7 +200,10 @@ def _say_as_compiled(kinds: Sequence[str], display: Display) -> None:
 
 
 def record_game(session: Session, display: Display) -> Recording | None:
-    """Return the test episode of the median score where it can be shown, or must be checked: the game is not ours."""
+    """Return the test episode of the median score where it can be shown, or must be checked: the game is not ours.
+
+    None where there is no champion. ConfigurationError where the episode shows that the game breaks its contract.
+    """
     weights, scores = session.algorithm.best, session.scores
     if weights is None or scores is None:
         return None

@@ -125,7 +125,10 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
 
 
 def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
-    """Return what came of these runs, of one method where only seeds differ; an EvoError: none, twice, or one seed."""
+    """Return what came of these runs, of one method where only seeds differ.
+
+    DataError: one is no run directory. ConfigurationError: one is named twice, or two runs of a method have one seed.
+    """
     first: dict[str, Path] = {}  # run directory of a method, by its options
     seen: dict[tuple[str, int], Path] = {}
     found = []

@@ -37,7 +37,10 @@ class Tracker(Protocol):
 
 
 class Events:
-    """An event file that TensorBoard shows while it grows; OSError where it cannot be written."""
+    """An event file that TensorBoard shows while it grows.
+
+    ConfigurationError: tensorboardX is not installed. OSError: the file cannot be written.
+    """
 
     def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
         """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""

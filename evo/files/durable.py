@@ -68,7 +68,10 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
 
 
 def write_whole(file: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` write a file in a temporary folder, and move it to its place when it is complete."""
+    """Have `write` write a file in a temporary folder, and move it to its place when it is complete.
+
+    What was there stays where that fails. ResourceError: as `resources`.
+    """
     with resources("write", file):
         place = Path(tempfile.mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
         try:

@@ -173,7 +173,10 @@ def _no_baseline(state, options, b, which, random):  # type: ignore[no-untyped-d
 
 
 def adapt(state_type: type, definition: Declaration, baselines: Sequence[Any] = ()) -> int:
-    """Have rollouts play a game with this type of state; return the bytes of a snapshot that are the clock's."""
+    """Have rollouts play a game with this type of state; return the bytes of a snapshot that are the clock's.
+
+    TypeError where another game has the same type of state.
+    """
     functions, bounds = definition.functions, (definition.action_low, definition.action_high)
     declared = functions, bounds if definition.continuous else None, definition.zeroed, tuple(baselines)
     if state_type in _adapted:

@@ -289,7 +289,10 @@ class CompiledGame:
     def observe_rows(
         self, scratch: Any, snapshots: NDArray[np.uint8], rows: NDArray[np.int32], out: NDArray[np.float32]
     ) -> None:
-        """Write what rows of checked snapshots showed, by a `scratch` state.  # [M, S], [B] -> [B, *shape]"""
+        """Write what rows of checked snapshots showed, by a `scratch` state; ValueError: one is no such snapshot.
+
+        Shapes: [M, S], [B] -> [B, *shape].
+        """
         self._check_loaded(_observe_saved(scratch, self.rules, snapshots, rows, out), len(snapshots))
 
     def check(self, snapshots: NDArray[np.uint8]) -> None:

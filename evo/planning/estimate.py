@@ -79,7 +79,10 @@ class Estimate:
 
 
 def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
-    """Estimate time, memory and disk of a run, also with other workers, by a probe; an EvoError where it cannot run."""
+    """Estimate time, memory and disk of a run, also with other workers, by a probe.
+
+    ResourceError or ConfigurationError where it cannot run.
+    """
     return estimated(experiment, probe(experiment, seconds), available(), free_disk(Path("runs")), workers)
 
 

@@ -54,7 +54,10 @@ SIDES = {
 
 
 def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) -> str:
-    """Return the page of a champion that plays the first `episodes` of its test block; an EvoError: it cannot."""
+    """Return the page of a champion that plays the first `episodes` of its test block.
+
+    ConfigurationError: a page cannot play this champion. DataError: its outputs are not finite.
+    """
     experiment, champion = run.config, run.champion
     network, options = experiment.network(), experiment.environment
     data = playable(options, network, champion.weights)

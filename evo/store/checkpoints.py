@@ -59,7 +59,10 @@ def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
 
 
 def write_generations(directory: Path, generations: Mapping[int, Computed]) -> dict[int, dict[str, FileStamp]]:
-    """Write checkpoints, and records of equal layouts together, durably; return the files of each generation."""
+    """Write checkpoints, and records of equal layouts together, durably; return the files of each generation.
+
+    ResourceError: the disk cannot be written.
+    """
     files: dict[int, dict[str, FileStamp]] = {number: {} for number in generations}
     for numbers, name, arrays in _files(generations):
         data, digest = pieces(arrays), hashlib.sha256()

@@ -223,7 +223,10 @@ class Run:
         return [note.replace(f"{self.directory}{os.sep}", "") for note in found]
 
     def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
-        """Yield records with returns, newest first, evenly spread without lineages; note where they are too large."""
+        """Yield records with returns, newest first, evenly spread without lineages; note where they are too large.
+
+        DataError where one is corrupt.
+        """
         chosen = [line for line in self.store.lines if _has_returns(line)]
         if most and not any("record/survivors" in line.arrays for line in chosen):
             chosen = chosen[::-1][:: -(-len(chosen) // most) or 1][::-1]

@@ -45,7 +45,10 @@ _REMOVABLE = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64})\.h5(\.tmp)?")
 
 
 def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str, object]) -> int:
-    """Build the directory under a temporary name, rename it, and return the descriptor of its lock."""
+    """Build the directory under a temporary name, rename it, and return the descriptor of its lock.
+
+    ConfigurationError where something is there already, ResourceError where the disk cannot be written.
+    """
     target = Path(os.path.realpath(directory))
     refuse_existing(directory)
     with resources("create", directory):

@@ -92,7 +92,10 @@ class Evidence:
 
 
 def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = None) -> Evidence | None:
-    """Compare manifest, configuration and files; None: the first line is invalid. An EvoError: it cannot be read."""
+    """Compare manifest, configuration and files; None: the first line is invalid.
+
+    DataError where it is no run directory, ResourceError where it cannot be read.
+    """
     require_run_directory(directory)
     for path in (directory / POPULATION, directory / RECORDS, directory / METRICS):
         how = os.R_OK | os.X_OK if path.is_dir() else os.R_OK
