@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from evo.plugins import registry
+from evo.store.sandbox import reading_several
 
 MOST_PROCESSES = 4  # many tests start processes of their own
 SHORT_EXAMPLES, LONG_EXAMPLES = 25, 200  # of a property, without the long tests and with them
@@ -62,6 +64,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS
     return min(len(os.sched_getaffinity(0)) + 1, MOST_PROCESSES) if whole else 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_readings() -> Iterator[None]:
+    """Read all champions by children of one process."""
+    with reading_several():
+        yield
 
 
 @pytest.fixture(autouse=True)

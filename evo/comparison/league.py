@@ -25,6 +25,7 @@ from evo.rollouts.action_rules import RULES
 from evo.rollouts.seatings import RANDOM_MOVES, Seated, SeatPlayer, play_seats
 from evo.statistics import Interval, cycles, mean_interval, ratings
 from evo.store.run import Run
+from evo.store.sandbox import reading_several
 from evo.training.testing import BLOCK
 
 EPISODES = 200  # of a pair, from each seat, unless asked for another number
@@ -119,6 +120,7 @@ class RoundRobin:
         return seating, play_seats(self.environment.game, self.players, seating, each, opening, rule)
 
 
+@reading_several()
 def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> RoundRobin:
     """Return the round robin of run directories, champions' files, `Run`s, and GAME:BASELINE; `sets` as --set.
 

@@ -16,6 +16,7 @@ from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
 from evo.store.run import Run
+from evo.store.sandbox import reading_several
 from evo.store.store import Store
 from evo.toml import value_text
 from evo.training.session import known_champion
@@ -124,6 +125,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
         raise ConfigurationError("\n".join([advice, *lines]))
 
 
+@reading_several()
 def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
     """Return what came of these runs, of one method where only seeds differ.
 

@@ -39,6 +39,7 @@ from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
 from evo.store.run import Run
+from evo.store.sandbox import reading_several
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
 SCRIPTS = (*CHARTS, "replays.js")
@@ -213,6 +214,7 @@ class Page:
         return section("All other metrics", element("div", *small, class_="grid"), constant)
 
 
+@reading_several()
 def write_report(
     *run_dirs: str | Path, output: str | Path | None = None, progress: Callable[[str], object] | None = None
 ) -> Path:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.errors import DataError
+from evo.errors import DataError, ResourceError
 from evo.files.durable import with_checksum
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
@@ -33,6 +34,14 @@ ROOT = Path(__file__).parents[2]
 WEIGHTS = np.random.default_rng(1).random(600, np.float32)
 LAYERS = [("kernel", (6, 90)), ("bias", (60,))]
 CANARY = b"what no file may bring to light!" * 100
+
+
+@pytest.fixture(autouse=True)
+def each_apart() -> Iterator[None]:
+    """Read every champion as a command does that reads one."""
+    token = sandbox._kept.set(None)
+    yield
+    sandbox._kept.reset(token)
 
 
 def champion(path: Path) -> Path:
@@ -320,7 +329,7 @@ ENDINGS = {
     "import os; os.abort()": "signal SIGABRT",
     "import os; os._exit(0)": "exit 0",
     "raise RuntimeError": "exit 1",
-    "raise SystemExit(5)": "more memory",
+    "import os; os._exit(5)": "more memory",
     "import time; time.sleep(60)": "signal SIGKILL",
     "import os\nwhile True: os.write(1, bytes(100000))": "exit 1",  # nobody listens any more
     "import os; os.write(1, bytes(16))": "is invalid",
@@ -333,9 +342,44 @@ ENDINGS = {
 def test_however_the_process_that_reads_ends_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr(sandbox, "PROGRAM", program)
-    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1.0 if "sleep" in program else 20.0)
-    assert ENDINGS[program] in refused(champion(tmp_path / "champion.h5"))
+    program_and_end = f"{program}\nimport os; os._exit(0)"
+    instead = f"from evo.store import sandbox; sandbox.child = lambda _: exec({program_and_end!r}); sandbox.serve()"
+    file = champion(tmp_path / "champion.h5")
+    with sandbox.reading_several():
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "PROGRAM", instead)
+            patch.setattr(sandbox, "WALL_SECONDS", 1.0 if "sleep" in program else 20.0)
+            assert ENDINGS[program] in refused(file)
+        if "signal" in ENDINGS[program]:  # an opener whose child crashed is not asked again
+            assert np.array_equal(sandbox.read_champion(file).weights, WEIGHTS)
+
+
+OPENERS = {
+    "raise RuntimeError": "exit 1",
+    "import os; os.kill(os.getpid(), 9)": "signal SIGKILL",
+    "import socket; socket.socket(fileno=0).recv(4); raise SystemExit(7)": "exit 7",
+}
+
+
+@pytest.mark.parametrize("program", OPENERS)
+def test_an_opener_that_ends_by_itself_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    file = champion(tmp_path / "champion.h5")
+    with sandbox.reading_several():
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "PROGRAM", program)
+            assert OPENERS[program] in refused(file)
+        assert np.array_equal(sandbox.read_champion(file).weights, WEIGHTS)
+
+
+def test_where_no_child_can_be_forked_that_is_said_and_not_blamed_on_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = "import os; from evo.store import sandbox\ndef fork(): raise OSError\nos.fork = fork; sandbox.serve()"
+    monkeypatch.setattr(sandbox, "PROGRAM", failing)
+    with pytest.raises(ResourceError, match="cannot start a process to read"):
+        sandbox.read_champion(champion(tmp_path / "champion.h5"))
 
 
 def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -343,6 +387,33 @@ def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
     sandbox.read_champion(tmp_path)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+    with sandbox.reading_several():
+        sandbox.read_champion(tmp_path)
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0)  # the opener waits
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_all_champions_meanwhile_are_read_by_children_of_one_process_that_holds_none_of_them(tmp_path: Path) -> None:
+    file = champion(tmp_path / "champion.h5")
+    with sandbox.reading_several():
+        openers = []
+        for _ in range(3):
+            assert np.array_equal(sandbox.read_champion(file).weights, WEIGHTS)
+            (tmp_path / "text.h5").write_bytes(sandbox.SIGNATURE)
+            refused(tmp_path / "text.h5")
+            openers += children(os.getpid())
+        assert len({*openers}) == 1
+        links = [os.readlink(f"/proc/{openers[0]}/fd/{name}") for name in os.listdir(f"/proc/{openers[0]}/fd")]
+        assert not [link for link in links if str(tmp_path) in link]
+        assert len(links) == 5  # its socket, twice nothing, and the pipe that wakes it
+        with ThreadPoolExecutor(1) as pool:  # a thread has its own
+            pool.submit(sandbox.read_champion, file).result()
+        pid = os.fork()
+        if not pid:  # as has a fork
+            os._exit(int(not np.array_equal(sandbox.read_champion(file).weights, WEIGHTS)))
+        assert os.waitpid(pid, 0)[1] == 0
+        assert children(os.getpid()) == openers[:1]
 
 
 READ = "from pathlib import Path; import sys; from evo.store import sandbox; sandbox.read_champion(Path(sys.argv[1]))"
@@ -353,7 +424,7 @@ def test_it_ends_with_who_asked_for_it_even_while_it_reads_a_large_file(tmp_path
     os.truncate(path, 1 << 31)
     for _ in range(3):  # now and then the system does not list the child in time, and it has read all
         asking = subprocess.Popen([sys.executable, "-c", READ, path], cwd=ROOT)
-        if (pid := until_reading(asking.pid, 10.0)) is not None:
+        if (pid := until_reading(asking)) is not None:
             break
         asking.kill()
         asking.wait()
@@ -372,12 +443,16 @@ def test_it_ends_with_who_asked_for_it_even_while_it_reads_a_large_file(tmp_path
                 os.kill(pid, signal.SIGKILL)
 
 
-def until_reading(parent: int, seconds: float) -> int | None:
-    """Return the id of the child that reads, as soon as it may open no file any more; None: not seen in time."""
-    ended = time.monotonic() + seconds
-    while time.monotonic() < ended:
-        with suppress(FileNotFoundError):
-            for pid in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
+def children(process: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+
+
+def until_reading(asking: subprocess.Popen[bytes]) -> int | None:
+    """Return the id of the grandchild that reads, as soon as it may open no file any more; None: not seen in time."""
+    ended = time.monotonic() + 60
+    while time.monotonic() < ended and asking.poll() is None:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for pid in [pid for opener in children(asking.pid) for pid in children(opener)]:
                 limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
                 if any(line.split()[3] == "0" for line in limits if line.startswith("Max open files")):
                     return pid
