@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
-from evo.algorithms import ppo, pqn
+from evo.algorithms import dqn, ppo, pqn
 from evo.cuda.driver import device_of_process
 from evo.cuda.rollout import CudaRollout
 from evo.environment import Environment
@@ -68,7 +68,10 @@ def played() -> Iterator[tuple[str, Environment, Policy]]:
     for seen in ("planes", "ego", "local", "features"):
         options = snake(id="snake", observation=seen, mask="fatal", starvation=50)
         yield f"snake, {seen}", registry.environment_of(options), Policy(conv=[[8, 3, 1]], activation="tanh")
-    for name, policy in (("all layers", Policy(layers=LAYERS)), ("1.2 million weights", Policy(preset="seed"))):
+    remembering = Policy(layers=["conv 3 3 2", "gru 9", "norm", "lstm 5"])
+    for name, policy in (
+        ("all layers", Policy(layers=LAYERS)), ("memory", remembering), ("1.2 million weights", Policy(preset="seed")),
+    ):  # fmt: skip
         yield f"snake, {name}", registry.environment_of(snake(id="snake", **BOARD)), policy
 
 
@@ -107,6 +110,7 @@ def updates() -> dict[str, tuple[str, Any, int]]:
     for name in list(NETWORKS)[:2]:
         found[f"PPO, continuous, {name}"] = name, ppo.PPOLoss(3, is_gaussian=True), 4
         found[f"PQN, {name}"] = name, pqn.PQNLoss(3, True, 1.0), 1
+        found[f"DQN, {name}"] = name, dqn.DQNLoss(3, True, 1.0, True), 1
     return found
 
 

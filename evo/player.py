@@ -58,7 +58,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     from evo.rollouts.gymnasium_episodes import seed_check, shares_state
     from evo.rollouts.rollout import RolloutPlayer
 
-    rollouts = _rollouts(spec)
+    rollouts, files = _rollouts(spec), PublishedFiles(spec.run_dir) if files is None else files
     elsewhere = spec.inference == "tensorflow" or os.environ.get(CUDA_PLAYER)
     if elsewhere and any(rollout.environment.players > 1 for rollout in rollouts):
         raise ConfigurationError(
@@ -71,8 +71,8 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
         rollouts = _rollouts(spec, kernel)
     elif os.environ.get(CUDA_PLAYER):
-        rollouts = _on_gpu(rollouts, spec.transitions_from == "segments")
-    player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
+        return _on_gpu(rollouts, spec.transitions_from == "segments", files)
+    player = RolloutPlayer(rollouts, files)
     seen = set[str]()
     for rollout in rollouts:
         if rollout.environment.problem is not None:
@@ -157,13 +157,13 @@ def worst(spec: RunSpec, task: Task) -> Result:
     return worst_result(task, registry.environment_of(spec.environment))
 
 
-def _on_gpu(rollouts: list[Any], segments: bool) -> list[Any]:
-    """Return rollouts on this process's GPU, with the CPU's bits.
+def _on_gpu(rollouts: list[Any], segments: bool, files: Any) -> Player:
+    """Return the player of rollouts on this process's GPU, with the CPU's bits.
 
     ConfigurationError where one cannot be there, DeviceError where there is no GPU, or one with other bits.
     """
     from evo.cuda.driver import device_of_process
-    from evo.cuda.rollout import CudaRollout
+    from evo.cuda.rollout import CudaPlayer, CudaRollout
 
     if any(rollout.environment.game is None for rollout in rollouts):
         raise ConfigurationError("workers.kind: only compiled games are played on GPUs, and this environment is none")
@@ -171,7 +171,7 @@ def _on_gpu(rollouts: list[Any], segments: bool) -> list[Any]:
     made = [CudaRollout(rollout, device) for rollout in rollouts]
     for one in made:
         one.check(segments)
-    return made
+    return CudaPlayer(made, files)
 
 
 def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:

@@ -86,6 +86,11 @@ class EnvStates:
     def __len__(self) -> int:
         return len(self.first)
 
+    def some(self, which: slice) -> EnvStates:
+        """Return some of the environments."""
+        arrays: dict[str, Any] = {name: None if array is None else array[which] for name, array in vars(self).items()}
+        return EnvStates(**arrays)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -340,11 +345,16 @@ class Evaluator(Protocol):
 
 
 class Player(Protocol):
-    """Plays one task at a time in a worker; it may cache, but remembers none. Subclasses inherit defaults."""
+    """Plays tasks in a worker; it may cache, but remembers none. Subclasses inherit defaults."""
 
     fingerprint: str = ""  # of the arithmetic: results of players that differ here may differ; empty: exact
     device: str = ""  # what it computes on, where it was pinned to something
     notices: Sequence[str] = ()  # what a user should know; emptied by whoever passes them on
+    together: bool = False  # whether it had better play tasks that wait at the same time by `play_all`
 
     def play(self, task: Any) -> Any:
         """Return the result of a task; an evaluator's players take a `Task` and return a `Result`."""
+
+    def play_all(self, tasks: Sequence[Any]) -> Sequence[Any]:
+        """Return what `play` does of each task."""
+        return [self.play(task) for task in tasks]

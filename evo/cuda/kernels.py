@@ -1,4 +1,4 @@
-"""The kernels: a block of threads plays whole episodes of one candidate, or a segment in up to 32 environments.
+"""The kernels: a block of threads plays episodes of one candidate, or a segment in up to 32 environments.
 
 A block has 32 lanes, one environment each. Its warps share the outputs of a layer. When no episode is left to begin,
 live lanes are gathered at the front and computed with 16, 8 or 4 lanes, and more threads share the outputs of each.
@@ -13,8 +13,9 @@ from typing import Any
 
 from numba import cuda, types
 
-from evo.cuda.layers import forward, rebuild
+from evo.cuda.layers import forward
 from evo.cuda.plain import add_at, barrier, is_finite, load1, shaped, store1
+from evo.cuda.weights import rebuild
 from evo.games.step import begin, play
 from evo.records import GOES_ON
 from evo.rollouts.action_rules import choose
@@ -38,7 +39,7 @@ def draw(state, rules, b, lane, out):
     raise NotImplementedError
 
 
-def compute(table, w, state, rules, base, index, live, width, x, first, second, t, threads):
+def compute(table, w, state, rules, memory, base, index, live, width, x, first, second, t, threads):
     """Compute the network for environments base + index[lane], as `forward` does; all threads call it together."""
     out = shaped(x, SHAPE + (width,))
     if t < live:
@@ -53,7 +54,7 @@ def compute(table, w, state, rules, base, index, live, width, x, first, second, 
     if t < live:
         draw(state.state, rules, base + index[t], t, out)
     barrier()
-    forward(table, w, x, first, second, width, t, threads)
+    forward(table, w, x, first, second, width, t, threads, memory, base, index, live)
 
 
 def width_for(live: int) -> int:
@@ -62,40 +63,47 @@ def width_for(live: int) -> int:
 
 
 def play_episodes(
-    table, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, seeds, epsilon, weights, x, first, second,
-    state, rules, envs, allowed, actions, ended, finite, slots, queue
+    table, parts, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, seeds, items, epsilon, weights, x,
+    first, second, state, rules, envs, allowed, actions, ended, finite, slots, queue
 ):  # fmt: skip
-    """Play all episodes, `seeds` [E], of K candidates; write `ended` [K E], `finite` [K] and lane `slots` [K].
+    """Play all items of work; write `ended` [R], and `finite` and lane `slots` [I] of items.
 
-    The network's table and the published weights come first, then the candidates, as in a `WeightSource`. A block g
-    has weights[g], x[g] and so on, and 32 environments; `queue` [1] counts the candidates that blocks have begun.
+    The network's tables and the published weights come first, then the candidates, as in a `WeightSource`. An item
+    [I, 4] is a candidate, the place of its first of `seeds`, how many there are, and the row of `ended` of the first.
+    A block g has weights[g], x[g] and so on, and 32 environments; `queue` [1] counts the items that blocks have begun.
     """
     t, threads, g = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
     index = cuda.shared.array(LANES, types.int32)  # one a line: the simulator tells them apart by their lines
     control = cuda.shared.array(WORDS, types.int32)
-    count, base, w = seeds.shape[0], g * LANES, weights[g]
+    base, w = g * LANES, weights[g]
     scores = first[g] if table.shape[0] % 2 == 1 else second[g]
     while True:
         if t == 0:
             control[WORK] = add_at(queue, 0, 1)
-            control[LIVE] = control[BEGUN] = min(count, LANES)
+            control[BEGUN] = LANES
             control[FINITE], control[ENDED], control[SLOTS] = 1, 0, 0
         barrier()
-        k, live = control[WORK], control[LIVE]
-        if k >= rows.shape[0]:
+        item = control[WORK]
+        if item >= items.shape[0]:
             break
+        k, seed, count, place = items[item, 0], items[item, 1], items[item, 2], items[item, 3]
+        live = min(count, LANES)
         if not rebuild(
-            table, scale, parents, rows[k], mates[k], keys[k], sigmas[k], scale_row, crossover, w, t, threads
+            parts, scale, parents, rows[k], mates[k], keys[k], sigmas[k], scale_row, crossover, w, t, threads
         ):
             control[FINITE] = 0
+        if t == 0:
+            control[LIVE] = live
         if t < live:
             index[t] = t
             envs.episode[base + t] = t
-            begin(state, rules, base + t, seeds[t], envs)
+            begin(state, rules, base + t, seeds[seed + t], envs)
         barrier()
         while live > 0 and control[FINITE] != 0:
             width = width_for(live)
-            compute(table, w, state, rules, base, index, live, width, x[g], first[g], second[g], t, threads)
+            compute(
+                table, w, state, rules, envs.memory, base, index, live, width, x[g], first[g], second[g], t, threads
+            )
             if t < live:
                 b = base + index[t]
                 e = envs.episode[b]
@@ -106,13 +114,13 @@ def play_episodes(
                     control[FINITE] = 0
                 else:
                     _, status = play(
-                        state, rules, b, action, 0, scores, width, t, allowed[b], None, envs, ended, k * count + e
+                        state, rules, b, action, 0, scores, width, t, allowed[b], None, envs, ended, place + e
                     )
                     if status != GOES_ON:
                         new = add_at(control, BEGUN, 1)  # any lane may play any episode
                         if new < count:
                             envs.episode[b] = new
-                            begin(state, rules, b, seeds[new], envs)
+                            begin(state, rules, b, seeds[seed + new], envs)
                         else:
                             index[t] = -1
                             control[ENDED] = 1
@@ -130,13 +138,13 @@ def play_episodes(
             barrier()
             live = control[LIVE]
         if t == 0:
-            finite[k], slots[k] = control[FINITE], control[SLOTS]
+            finite[item], slots[item] = control[FINITE], control[SLOTS]
         barrier()
 
 
 def play_segment(
-    table, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, horizon, epsilon, weights, x, first, second,
-    state, rules, envs, allowed, actions, chosen, record, ended, finite, queue
+    table, parts, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, horizon, epsilon, weights, x, first,
+    second, state, rules, envs, allowed, actions, chosen, record, ended, finite, queue
 ):  # fmt: skip
     """Play `horizon` steps of one candidate in every environment; write what `evo.rollouts.segments` does.
 
@@ -159,14 +167,16 @@ def play_segment(
         if base >= envs.seeds.shape[0]:
             break
         if not rebuild(
-            table, scale, parents, rows[0], mates[0], keys[0], sigmas[0], scale_row, crossover, w, t, threads
+            parts, scale, parents, rows[0], mates[0], keys[0], sigmas[0], scale_row, crossover, w, t, threads
         ):
             control[FINITE] = 0
         barrier()
         live = min(envs.seeds.shape[0] - base, LANES)
         width, step = width_for(live), 0
         while step < horizon and control[FINITE] != 0:
-            compute(table, w, state, rules, base, index, live, width, x[g], first[g], second[g], t, threads)
+            compute(
+                table, w, state, rules, envs.memory, base, index, live, width, x[g], first[g], second[g], t, threads
+            )
             if t < live:
                 found = True
                 for o in range(record.outputs.shape[1]):

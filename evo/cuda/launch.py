@@ -63,6 +63,7 @@ class GameSource:
     game: CompiledGame
     rule: int | None  # one of RULES
     registers: int = 0  # of a thread, at most; 0: no limit
+    remembers: bool = False  # whether the network has memory
 
     option = "workers.kind"
 
@@ -90,8 +91,9 @@ class GameSource:
         for generic, name in GENERIC.items():
             made.replace(generic, known[name])
         kind = types.float64 if game.continuous else types.none
-        made.replace(hidden_states.remember, hidden_states._remember(*[types.none] * 4))
-        made.replace(hidden_states.forget, hidden_states._forget(types.none, None))
+        memory = types.float32[:, ::1] if self.remembers else types.none
+        made.replace(hidden_states.remember, hidden_states._remember(memory, None, memory, None))
+        made.replace(hidden_states.forget, hidden_states._forget(memory, None))
         made.replace(action_rules.decide, action_rules._decide(*[None] * 8, kind))
         made.replace(action_rules.write_action, action_rules._write_action(None, None, None, kind))
         kernel: Callable[..., None] = made.kernel(self.kernel)

@@ -1,17 +1,14 @@
-"""Device code of networks: a candidate's weights, and layers whose lanes and outputs a block's threads share.
+"""Device code of networks: layers whose lanes and outputs a block's threads share.
 
 Where the CPU's kernel has vectors over lanes, a warp has threads over lanes. Every output is one sum by one thread, in
 the order bias, rows, columns, channels, with separate multiplication and addition: "muladd-1".
-
-The flat vector of a candidate has, for each input of a layer, the weights of all filters. So a row of padded weights
-needs no packing: a thread loads four or eight neighbouring filters at once, the same for all lanes of a warp.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from evo.cuda.plain import barrier, is_finite, load1, load4, square_root, store1, store4
+from evo.cuda.plain import barrier, load1, load4, square_root, store1, store4
 from evo.cuda.table import (
     ACTIVATION,
     BIAS,
@@ -22,92 +19,36 @@ from evo.cuda.table import (
     HEIGHT,
     KERNEL,
     KIND,
-    NODES,
+    MEMORY,
+    MEMORY_SIZE,
     NORM,
     OUT_HEIGHT,
     OUT_WIDTH,
     PAD,
     PAD_LEFT,
     PADDED,
-    SOURCE,
-    SOURCE_BIAS,
-    SOURCE_END,
-    SOURCE_NORM,
     STRIDE,
     TILE,
     TOGETHER,
     WIDTH,
 )
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
-from evo.kernels.layout import AVERAGE_POOL, IDENTITY, ONE_HOT, RELU, TANH, TREE, WEIGHTED, input_of
+from evo.kernels.layout import (
+    AVERAGE_POOL,
+    GRU,
+    IDENTITY,
+    LSTM,
+    ONE_HOT,
+    RELU,
+    STATE,
+    TANH,
+    TREE,
+    WEIGHTED,
+)
+from evo.kernels.recurrent import sigmoid
 from evo.kernels.weightless import tanh
-from evo.networks.candidates import CROSSOVER, NOISE, _normal
-from evo.randomness.philox_compiled import philox
 
-NO_CROSSOVER, UNIFORM, BY_LAYERS = range(3)
 F0, F1 = np.float32(0), np.float32(1)
-ZERO, ONE = np.uint64(0), np.uint64(1)
-OF_NOISE, OF_CROSSOVER = np.uint64(NOISE), np.uint64(CROSSOVER)
-
-
-def from_mate(i, layer, key, crossover):
-    """Return whether weight i comes from the mate, 1 or 0."""
-    if crossover == BY_LAYERS:
-        w0, w1, w2, w3 = philox(key, np.uint64(layer), ZERO, OF_CROSSOVER, ZERO)
-        return w0 & ONE
-    w0, w1, w2, w3 = philox(key, np.uint64(i // 128), ZERO, OF_CROSSOVER, ZERO)
-    word = i % 128 // 32
-    bits = w0 if word == 0 else (w1 if word == 1 else (w2 if word == 2 else w3))
-    return (bits >> np.uint64(i % 32)) & ONE
-
-
-def child(i, z, row, mate, key, sigma, scale_row, crossover, parents, layer):
-    """Return weight i of a candidate with a parent, by noise recipe 1 or 2, where its noise is z."""
-    parent = parents[row, i]
-    if mate >= 0 and crossover != NO_CROSSOVER and from_mate(i, layer, key, crossover) != ZERO:
-        parent = parents[mate, i]
-    if sigma == F0:
-        return parent
-    if scale_row >= 0:
-        return parent + sigma * (parents[scale_row, i] * z)
-    return parent + sigma * z
-
-
-def rebuild(table, scale, parents, row, mate, key, sigma, scale_row, crossover, weights, t, threads):
-    """Write the padded weights of a candidate; return whether those of this thread are finite.
-
-    `scale` [P] multiplies noise in fresh weights, `weights` are flat; the rest is as in a `WeightSource`.
-    """
-    size, finite = parents.shape[1], True
-    for block in range(t, (size + 3) // 4, threads):
-        z0, z1, z2, z3 = philox(key, np.uint64(block), ZERO, OF_NOISE, ZERO)
-        layer = 0
-        for k in range(4):
-            i = 4 * block + k
-            if i >= size:
-                break
-            z = _normal(z0 if k == 0 else (z1 if k == 1 else (z2 if k == 2 else z3)))
-            while i >= table[layer, SOURCE_END]:
-                layer += 1
-            bias, norm, filters = table[layer, SOURCE_BIAS], table[layer, SOURCE_NORM], table[layer, FILTERS]
-            if row >= 0:
-                w = child(i, z, row, mate, key, sigma, scale_row, crossover, parents, layer)
-            else:
-                w = F1 if norm <= i < norm + filters else z * scale[i]
-            finite = finite and is_finite(w)
-            if i < bias:
-                at = i - table[layer, SOURCE]
-                place = table[layer, FIRST] + at // filters * table[layer, PADDED] + at % filters
-            elif i < norm:
-                place = table[layer, BIAS] + i - bias
-                if i - bias < table[layer, NODES]:
-                    w = np.float32(input_of(w, table[layer, CHANNELS]))
-                else:
-                    w = w + F0  # -0 becomes 0, as on CPUs
-            else:
-                place = table[layer, NORM] + i - norm
-            weights[place] = w
-    return finite
 
 
 def rectified(value, relu):
@@ -318,10 +259,43 @@ def normalise(row, w, out, width, t, threads):
             store1(out, at + f * width, rectified(value, relu))
 
 
-def forward(table, w, x, first, second, width, t, threads):
+def load_states(row, out, width, t, threads, memory, base, index, live):
+    """Copy the states of environments base + index[lane] to `out` [S, width]; idle lanes begin with zeros."""
+    for k in range(t, row[MEMORY_SIZE] * width, threads):
+        lane, value = k % width, F0
+        if lane < live:
+            value = memory[base + index[lane], row[MEMORY] + k // width]
+        store1(out, k, value)
+
+
+def gates(row, x, out, width, t, threads, memory, base, index, live):
+    """Write outputs over the sums of the inputs, and the next states, as `evo.kernels.recurrent`.
+
+    `x` are the sums of the state, and behind them the state.
+    """
+    n = row[FILTERS] * width
+    for k in range(t, n, threads):
+        lane, unit = k % width, row[MEMORY] + k // width
+        first, second = sigmoid(load1(out, k) + load1(x, k)), sigmoid(load1(out, n + k) + load1(x, n + k))
+        if row[KIND] == GRU:
+            candidate = tanh(load1(out, 2 * n + k) + second * load1(x, 2 * n + k))
+            value = first * load1(x, 3 * n + k) + (F1 - first) * candidate
+        else:
+            candidate = tanh(load1(out, 2 * n + k) + load1(x, 2 * n + k))
+            cell = second * load1(x, 5 * n + k) + first * candidate
+            value = sigmoid(load1(out, 3 * n + k) + load1(x, 3 * n + k)) * tanh(cell)
+            if lane < live:
+                memory[base + index[lane], unit + row[FILTERS]] = cell
+        if lane < live:
+            memory[base + index[lane], unit] = value
+        store1(out, k, value)
+
+
+def forward(table, w, x, first, second, width, t, threads, memory, base, index, live):
     """Compute the network for observations `x`; all threads of a block call it together.
 
-    The outputs [O, width] are in `first` where the number of layers is odd, else in `second`.
+    The outputs [O, width] are in `first` where the number of rows is odd, else in `second`. `memory` [B, S] has the
+    states of environments base + index[lane], which are overwritten by the next ones; None: the network has none.
     """
     for i in range(table.shape[0]):
         row = table[i]
@@ -329,6 +303,13 @@ def forward(table, w, x, first, second, width, t, threads):
         target = first if i % 2 == 0 else second
         if row[KIND] == WEIGHTED:
             sums(row, w, source, target, width, t, threads)
+        elif memory is not None and row[KIND] == STATE:  # None by its type: not compiled
+            source = target[row[FILTERS] * width :]
+            load_states(row, source, width, t, threads, memory, base, index, live)
+            barrier()
+            sums(row, w, source, target, width, t, threads)
+        elif memory is not None and (row[KIND] == GRU or row[KIND] == LSTM):
+            gates(row, source, target, width, t, threads, memory, base, index, live)
         else:
             transform(row, w, source, target, width, t, threads)
         barrier()

@@ -6,7 +6,7 @@ process: its bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any
 
@@ -17,14 +17,27 @@ from evo import clock
 from evo.cuda import kernels
 from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device, GameSource, arrays_in
-from evo.cuda.layers import BY_LAYERS, NO_CROSSOVER, UNIFORM
 from evo.cuda.table import table_of
+from evo.cuda.weights import BY_LAYERS, NO_CROSSOVER, UNIFORM
 from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, are_finite
+from evo.kernels.layout import activation_size
 from evo.networks.candidates import Rebuilder
-from evo.records import TRUNCATED, ActionRule, Episodes, Result, Segment, Task, WeightSource, empty_result
+from evo.records import (
+    TERMINATED,
+    TRUNCATED,
+    ActionRule,
+    Episodes,
+    Result,
+    Segment,
+    Task,
+    Transitions,
+    WeightSource,
+    empty_result,
+    joined,
+)
 from evo.rollouts.action_rules import RULES
-from evo.rollouts.rollout import Rollout
+from evo.rollouts.rollout import Rollout, RolloutPlayer
 from evo.rollouts.segments import SegmentBuffers
 
 # Threads of a block, and registers of a thread. Few candidates have all lanes alive for long, so blocks are small; a
@@ -43,18 +56,18 @@ class CudaRollout:
     """Plays tasks with one network in one compiled game on a device; buffers are kept there, results are not."""
 
     def __init__(self, cpu: Rollout, device: Device, threads: int | None = None) -> None:
-        """`cpu` plays the same on the CPU; ConfigurationError where the network has layers that are not for GPUs."""
+        """`cpu` plays the same on the CPU."""
         self._cpu, self._game, self.kernel = cpu, cpu.environment.game, cpu.kernel
         self.network, self.environment, self.size = cpu.network, cpu.environment, cpu.size
         network = cpu.network
         self.kernel.device = device.name
-        most = LANES * max(layer.outputs for layer in network.layers)
+        most = LANES * activation_size(network)
         seen = LANES * int(np.prod(network.shape))
         small = network.size + seen + 2 * most <= SMALL
         self._device, self._threads = device, threads or (SMALL_THREADS if small else THREADS)
         self._registers = SMALL_REGISTERS if small else REGISTERS
-        table, padded = table_of(network, self._threads)
-        self._network = table, network.fresh_scale
+        *tables, padded = table_of(network, self._threads)
+        self._network = *tables, network.fresh_scale
         self._floats = padded, seen, most, most  # of a block's buffers
         self._blocks, self._buffers = 1, self._buffers_of(1)
         self._programs: dict[tuple[Any, ...], Any] = {}
@@ -63,15 +76,32 @@ class CudaRollout:
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did, as `Rollout.play` does; `parents` is the published matrix."""
-        source = task.weights
-        named = np.concatenate([source.rows, source.mates, [source.scale]])
-        played = not (task.record_actions or task.record_transitions) and self._cpu.takes(task.action_rule)
-        if not played or not ((named >= -1) & (named < len(parents))).all():
-            return self._cpu.play(task, parents)
+        return self.play_alike([task], parents)[0]
+
+    def play_alike(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
+        """Return what `play` does of each task, by one launch; `alike` is the same of all."""
         clock.progress.made()
-        if isinstance(task.play, Segment):
-            return self._play_segment(task, task.play, parents)
-        return self._play_episodes(task, task.play, parents)
+        play, *_ = self.alike(tasks[0], parents)
+        results: list[Result] = play(tasks, parents)
+        return results
+
+    def alike(self, task: Task, parents: NDArray[np.float32]) -> tuple[Any, ...]:
+        """Return what plays a task, and what tasks of one launch have in common."""
+        source, rule, play = task.weights, task.action_rule, task.play
+        named = np.concatenate([source.rows, source.mates, [source.scale]])
+        known = ((named >= -1) & (named < len(parents))).all() and self._cpu.takes(rule)
+        if task.record_actions or task.record_transitions or not known or not len(source):
+            return (self._play_on_cpu,)
+        how = rule.kind, rule.epsilon, source.scale, source.crossover
+        if isinstance(play, Episodes):
+            return (self._play_episodes, *how) if len(play.seeds) else (self._play_on_cpu,)
+        if len(source) > 1 or not len(play.envs) * play.horizon:
+            return (self._play_on_cpu,)
+        candidate = (array[0].item() for array in (source.rows, source.mates, source.keys, source.sigmas))
+        return (self._play_segments, play.horizon, *candidate, *how)
+
+    def _play_on_cpu(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
+        return [self._cpu.play(task, parents) for task in tasks]
 
     def check(self, segments: bool) -> None:
         """Play golden episodes, and a segment, on the device and on the CPU; DeviceError where a bit differs."""
@@ -94,61 +124,88 @@ class CudaRollout:
                     'play on the CPU with workers.kind = "cpu"'
                 )
 
-    def _play_episodes(self, task: Task, play: Episodes, parents: NDArray[np.float32]) -> Result:
-        candidates, episodes, metrics = len(task.weights), len(play.seeds), len(self._game.episode_metrics)
-        if not candidates or not episodes:
-            return self._cpu.play(task, parents)
-        ended = Ended.empty(candidates * episodes, metrics)
-        finite, slots = np.zeros(candidates, np.uint8), np.zeros(candidates, np.int64)
-        seeds, epsilon = np.ascontiguousarray(play.seeds, np.uint64), float(task.action_rule.epsilon)
-        named = (*self._candidates(task, parents), seeds, epsilon)
-        self._run(kernels.play_episodes, task, named, None, (ended, finite, slots), candidates)
-        arrays = empty_result(candidates, episodes, metrics)
+    def _play_episodes(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
+        """Play episodes; an item of work is a candidate, and all its episodes or, where blocks are left, some."""
+        counts = [(len(task.weights), len(task.play.seeds)) for task in tasks if isinstance(task.play, Episodes)]
+        share = -(-self._blocks // sum(candidates for candidates, _ in counts))
+        items = list[NDArray[np.int32]]()
+        candidate = seed = row = 0
+        for candidates, episodes in counts:
+            each = LANES * max(1, -(-episodes // (LANES * share)))
+            begins = np.arange(0, episodes, each)
+            k, first = (axis.reshape(-1) for axis in np.meshgrid(np.arange(candidates), begins, indexing="ij"))
+            named = candidate + k, seed + first, np.minimum(each, episodes - first), row + k * episodes + first
+            items.append(np.stack(named, 1).astype(np.int32))
+            candidate, seed, row = candidate + candidates, seed + episodes, row + candidates * episodes
+        work = np.concatenate(items)
+        ended = Ended.empty(row, len(self._game.episode_metrics))
+        finite, slots = np.zeros(len(work), np.uint8), np.zeros(len(work), np.int64)
+        seeds = np.concatenate([task.play.seeds for task in tasks if isinstance(task.play, Episodes)], dtype=np.uint64)
+        named = (*self._candidates(tasks, parents), seeds, work, float(tasks[0].action_rule.epsilon))
+        self._run(kernels.play_episodes, tasks[0], named, None, (ended, finite, slots), len(work))
+        results, place, row = [], 0, 0
+        for task, (candidates, episodes), own in zip(tasks, counts, items, strict=True):
+            which, rows = slice(place, place + len(own)), slice(row, row + candidates * episodes)
+            good = finite[which].reshape(candidates, -1).min(axis=1) != 0
+            of_task = Ended(*(array[rows] for array in ended))
+            results.append(self._result(task, parents, of_task, good, int(slots[which].sum())))
+            place, row = which.stop, rows.stop
+        return results
+
+    def _result(
+        self, task: Task, parents: NDArray[np.float32], ended: Ended, good: NDArray[np.bool_], slots: int
+    ) -> Result:
+        """Return the result of episodes, of candidates of which some are `good`.  # [K]"""
+        arrays = empty_result(len(good), len(ended.returns) // len(good), ended.episode_metrics.shape[1])
         found = {name: array.reshape(arrays[name].shape) for name, array in ended._asdict().items()}
-        good = finite != 0
-        if not are_finite(found["returns"]):
-            good &= [are_finite(row) for row in found["returns"]]
         if self._game.masked:
-            for k in np.flatnonzero(finite == 0):  # which names an episode in which nothing is allowed
+            for k in np.flatnonzero(~good):  # which names an episode in which nothing is allowed
                 self._cpu.play(replace(task, weights=task.weights.some(slice(k, k + 1))), parents)
+        if not are_finite(found["returns"]):
+            good = good & [are_finite(row) for row in found["returns"]]
         for name, values in found.items():
             if good.all():
                 arrays[name] = values
             else:
                 arrays[name][good] = values[good]
         arrays["finite"][:] = good
-        return Result(**arrays, frames=int(arrays["lengths"].sum(dtype=np.int64)), lane_slots=int(slots.sum()))
+        return Result(**arrays, frames=int(arrays["lengths"].sum(dtype=np.int64)), lane_slots=slots)
 
-    def _play_segment(self, task: Task, play: Segment, parents: NDArray[np.float32]) -> Result:
-        count, horizon = len(play.envs), play.horizon
-        if len(task.weights) != 1 or not count * horizon:
-            return self._cpu.play(task, parents)
-        written = SegmentBuffers(self._game, play, self.network.outputs)
+    def _play_segments(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
+        """Play segments of one candidate, as one of all their environments."""
+        parts = [task.play for task in tasks if isinstance(task.play, Segment)]
+        play = Segment(joined([part.envs for part in parts]), parts[0].horizon)
+        count, horizon, memory = len(play.envs), play.horizon, self.network.memory
+        written = SegmentBuffers(self._game, play, self.network.outputs, memory=memory)
         record, finite = written.recorder.record, np.zeros(-(-count // LANES), np.uint8)
         assert record is not None
-        named = (*self._candidates(task, parents), horizon, float(task.action_rule.epsilon))
+        named = (*self._candidates(tasks[:1], parents), horizon, float(tasks[0].action_rule.epsilon))
         envs = (written.state, self._game.rules, written.envs, *self._actions_of(count))
         outputs = (written.recorder.actions, record, written.ended, finite)
-        self._run(kernels.play_segment, task, named, envs, outputs, len(finite))
+        self._run(kernels.play_segment, tasks[0], named, envs, outputs, len(finite))
         if not finite.all():
-            return self._cpu.play(task, parents)
+            return self._play_on_cpu(tasks, parents)
         rows = np.flatnonzero(record.ends >= TRUNCATED)  # or SEGMENT_END
         for array in (record.followed, record.next_observations, record.next_action_masks):
             array[: len(rows)] = array[rows]
-        self._cpu.take(task, 0, parents)
-        slots = horizon * sum(kernels.width_for(min(count - first, LANES)) for first in range(0, count, LANES))
-        return written.result(len(rows), slots + -(-len(rows) // 16) * 16, True, self._cpu.kernel.score)
+        self._cpu.take(tasks[0], 0, parents)
+        whole = written.result(len(rows), 0, True, self._cpu.kernel.score)
+        if not whole.finite.all():
+            return self._play_on_cpu(tasks, parents)
+        return list(_split(whole, [len(part.envs) for part in parts]))
 
-    def _candidates(self, task: Task, parents: NDArray[np.float32]) -> tuple[Any, ...]:
+    def _candidates(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> tuple[Any, ...]:
         """Return the network, published weights, and the names of candidates, as kernels take them first."""
         if parents is not self._published:
             self._device.drop(self._parents)
             self._published, self._parents = parents, np.ascontiguousarray(parents, np.float32).view(np.ndarray)
             self._keep(self._parents)
-        source = task.weights
-        named = (source.rows.astype(np.int32), source.mates.astype(np.int32), source.keys.astype(np.uint64))
-        sigmas, crossover = source.sigmas.astype(np.float32), CROSSOVERS[source.crossover]
-        return (*self._network, self._parents, *named, sigmas, int(source.scale), crossover)
+        kinds = {"rows": np.int32, "mates": np.int32, "keys": np.uint64, "sigmas": np.float32}
+        named = (
+            np.concatenate([getattr(task.weights, name) for task in tasks], dtype=kind) for name, kind in kinds.items()
+        )
+        source = tasks[0].weights
+        return (*self._network, self._parents, *named, int(source.scale), CROSSOVERS[source.crossover])
 
     def _run(self, kernel: Callable[..., None], task: Task, named: Any, envs: Any, outputs: Any, work: int) -> None:
         """Launch a kernel for `work` candidates, or groups of environments; without `envs`, those of the device."""
@@ -160,10 +217,10 @@ class CudaRollout:
         rule = RULES[task.action_rule.kind]
         if (program := self._programs.get((kernel, rule))) is None:
             first = not self._programs
-            source = GameSource(kernel, self._game, rule, self._registers)
+            source = GameSource(kernel, self._game, rule, self._registers, self.network.memory > 0)
             program = self._programs[kernel, rule] = self._device.program(source, arguments())
             if first:
-                most = MOST_BYTES // (4 * sum(self._floats))
+                most = MOST_BYTES // (4 * (sum(self._floats) + LANES * self.network.memory))
                 self._blocks = max(1, min(self._device.blocks(program, self._threads), most))
                 self._buffers = self._buffers_of(self._blocks)
                 self._keep(*arrays_in(self._buffers))
@@ -174,7 +231,12 @@ class CudaRollout:
         """Return the buffers of a number of blocks, and environments for all of their lanes."""
         count = blocks * LANES
         buffers = tuple(np.zeros((blocks, size), np.float32) for size in self._floats)
-        envs = self._game.make_state(count), self._game.rules, Envs.empty(count), *self._actions_of(count)
+        envs = (
+            self._game.make_state(count),
+            self._game.rules,
+            Envs.empty(count, self.network.memory),
+            *self._actions_of(count),
+        )
         return buffers, envs
 
     def _actions_of(self, count: int) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
@@ -184,6 +246,52 @@ class CudaRollout:
     def _keep(self, *arrays: NDArray[Any]) -> None:
         for array in arrays:
             self._device.keep(array)
+
+
+class CudaPlayer(RolloutPlayer):
+    """Plays tasks on a device; those that wait at the same time and are alike are one launch."""
+
+    together = True
+
+    def play_all(self, tasks: Sequence[Task]) -> list[Result]:
+        """Return what `play` does of each task."""
+        launches = dict[Any, list[int]]()
+        for number, task in enumerate(tasks):
+            rollout, parents = self._of(task)
+            launches.setdefault((id(rollout), task.weights.published, *rollout.alike(task, parents)), []).append(number)
+        results: dict[int, Result] = {}
+        for numbers in launches.values():
+            rollout, parents = self._of(tasks[numbers[0]])
+            results |= zip(numbers, rollout.play_alike([tasks[number] for number in numbers], parents), strict=True)
+        return [results[number] for number in range(len(tasks))]
+
+
+def _split(whole: Result, counts: Sequence[int]) -> Iterator[Result]:
+    """Yield the results of parts of a segment, of so many environments each."""
+    envs, transitions = whole.envs, whole.transitions
+    assert envs is not None
+    assert transitions is not None
+    horizon = len(transitions) // len(envs)
+    followed = np.concatenate([[0], np.cumsum(transitions.ends >= TRUNCATED)])
+    over = np.concatenate([[0], np.cumsum((transitions.ends == TERMINATED) | (transitions.ends == TRUNCATED))])
+    env = 0
+    for count in counts:
+        a, b = env * horizon, (env + count) * horizon
+        which = {name: slice(a, b) for name in vars(transitions)}
+        which |= {name: slice(followed[a], followed[b]) for name in which if name.startswith("next_")}
+        own: Any = {name: None if array is None else array[which[name]] for name, array in vars(transitions).items()}
+        slots = horizon * sum(kernels.width_for(min(count - first, LANES)) for first in range(0, count, LANES))
+        yield Result(
+            returns=whole.returns[:, over[a] : over[b]],
+            lengths=whole.lengths[:, over[a] : over[b]],
+            episode_metrics=whole.episode_metrics[:, over[a] : over[b]],
+            finite=whole.finite,
+            frames=b - a,
+            lane_slots=slots + -(-int(followed[b] - followed[a]) // 16) * 16,
+            transitions=Transitions(**own),
+            envs=envs.some(slice(env, env + count)),
+        )
+        env += count
 
 
 def _equal(one: Any, other: Any) -> bool:

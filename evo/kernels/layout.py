@@ -55,7 +55,8 @@ class _Row(NamedTuple):
     memory_size: int = 0
 
 
-def _rows(network: Network) -> Iterator[_Row]:
+def rows_of(network: Network) -> Iterator[_Row]:
+    """Yield the rows of the table of a network."""
     memory = 0
     for layer in network.layers:
         after = layer.offset + layer.kernel_size
@@ -71,7 +72,7 @@ def _rows(network: Network) -> Iterator[_Row]:
 
 def table(network: Network) -> NDArray[np.void]:
     """Return the layers as the kernels read them.  # [rows] LAYER, ANY_LAYER, MEMORY_LAYER"""
-    rows, packed, parts = [], 0, list(_rows(network))
+    rows, packed, parts = [], 0, list(rows_of(network))
     usual = all(layer.weighted and layer.activation == "relu" for layer in network.layers[:-1])
     usual = usual and not network.layers[-1].activation
     for i, (kind, layer, biases, memory, memory_size) in enumerate(parts):
@@ -118,7 +119,7 @@ rectifies = by_table(lambda layer: True, lambda layer: layer.activation == RELU,
 
 def packed_size(network: Network) -> int:
     """Return the size of the packed weights of a network, in float32."""
-    rows = list(_rows(network))
+    rows = list(rows_of(network))
     return sum(_blocks_size(row.layer, _group(rows, i)) + row.layer.norm_size for i, row in enumerate(rows))
 
 
@@ -149,7 +150,7 @@ def activation_size(network: Network) -> int:
 
     Behind the sums of a state stands the state.
     """
-    return max(-(-(layer.outputs + size) // WIDE) * WIDE for _, layer, _, _, size in _rows(network))
+    return max(-(-(layer.outputs + size) // WIDE) * WIDE for _, layer, _, _, size in rows_of(network))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

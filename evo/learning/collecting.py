@@ -139,12 +139,6 @@ def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvS
     return envs
 
 
-def some(envs: EnvStates, which: slice) -> EnvStates:
-    """Return some of the environments."""
-    arrays: dict[str, Any] = {name: None if array is None else array[which] for name, array in vars(envs).items()}
-    return EnvStates(**arrays)
-
-
 def equally_wide(states: Sequence[EnvStates]) -> Sequence[EnvStates]:
     """Return environments whose snapshots, where they differ in length, are filled up to the longest."""
     lacking = [max(one.snapshots.shape[1] for one in states) - one.snapshots.shape[1] for one in states]
@@ -166,7 +160,7 @@ def segment_tasks(
 ) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    return [Task(WeightSource.of_row(), Segment(some(envs, part), horizon, stay_open), rule) for part in parts]
+    return [Task(WeightSource.of_row(), Segment(envs.some(part), horizon, stay_open), rule) for part in parts]
 
 
 def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule, row: int = 0) -> list[Task]:

@@ -329,12 +329,18 @@ class Rollout:
 class RolloutPlayer(Player):
     """Plays tasks whose weights are published as files, in the environments of training or in that of evaluation."""
 
-    def __init__(self, rollouts: Sequence[Rollout], files: Any) -> None:
+    def __init__(self, rollouts: Sequence[Any], files: Any) -> None:
         """`rollouts` are one for each environment of training, and last that of evaluation."""
         self._rollouts, self._files = rollouts, files
         self.fingerprint, self.device = rollouts[-1].kernel.fingerprint, rollouts[-1].kernel.device
 
     def play(self, task: Task) -> Result:
         """Play the task in its environment with each of its candidates."""
+        rollout, parents = self._of(task)
+        result: Result = rollout.play(task, parents)
+        return result
+
+    def _of(self, task: Task) -> tuple[Any, NDArray[np.float32]]:
+        """Return the rollout of a task's environment, and the published matrix."""
         rollout = self._rollouts[-1 if task.evaluation else task.training]
-        return rollout.play(task, self._files.matrix(task.weights.published, rollout.size))
+        return rollout, self._files.matrix(task.weights.published, rollout.size)

@@ -34,6 +34,11 @@ class Packed:
         """Return the object; only for what a process of ours has packed."""
         return pickle.loads(self.body)
 
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on a socket."""
+        return HEADER.size + len(self.body)
+
 
 class Channel:
     """Whole Python objects over one private socket, each behind its length, and what is to stay packed behind it."""

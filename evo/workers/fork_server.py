@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from evo import clock
@@ -23,6 +23,8 @@ from evo.workers.worker import END, MASTERS_SIGNALS, START
 
 START_DEADLINE = 600.0  # seconds to import and to compile
 CLOSE_DEADLINE = 1.0
+TOGETHER = 32  # tasks that a GPU has at most, which plays those at once that are alike
+ENOUGH = 16_384  # episodes that fill a GPU, about
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
 PROGRAM = (
     f"{WITH_ITS_PARENT}sys.path[:] = sys.argv[2:]\n"
@@ -153,8 +155,7 @@ class Slot:
     channel: Channel | None = None  # None: no worker
     pid: int = 0
     ready: bool = False
-    ticket: int | None = None  # of the task that it plays
-    prefetched: int | None = None  # ticket of the task that it plays next
+    tickets: dict[int, int] = field(default_factory=dict)  # of the task that it plays, then of those next: their bytes
     since: float = 0.0  # monotonic seconds when it was started, got its task, or last answered
     losses: int = 0  # workers lost in a row before they had played anything, or by their GPU
     introduced: Ready | None = None  # the first message of the worker that was in it last
@@ -188,21 +189,35 @@ class Slot:
         """Put a new worker in; it sends a message when it is ready."""
         self.channel, self.pid, self.since = channel, pid, time.monotonic()
 
-    def play(self, ticket: int) -> None:
-        """Note that the worker was sent a task to play now."""
-        self.ticket, self.since = ticket, time.monotonic()
+    @property
+    def ticket(self) -> int | None:
+        """The ticket of the task that it plays."""
+        return next(iter(self.tickets), None)
+
+    def has_room(self, episodes: int) -> bool:
+        """Return whether the worker is sent one task more; a GPU plays several at once, unless they are large.
+
+        `episodes` are those of the tasks that it has.
+        """
+        return len(self.tickets) < (TOGETHER if self.cuda and episodes < ENOUGH else 2)
+
+    def take(self, ticket: int, size: int) -> None:
+        """Note that the worker was sent a task, of so many bytes."""
+        if not self.tickets:
+            self.since = time.monotonic()
+        self.tickets[ticket] = size
 
     def done(self, ticket: int) -> None:
-        """Note that the worker has ended a task, and goes on with the one that was prefetched."""
+        """Note that the worker has ended a task, and goes on with those that were prefetched."""
         self.losses = 0
-        if ticket == self.ticket:
-            self.ticket, self.prefetched, self.since = self.prefetched, None, time.monotonic()
+        if self.tickets.pop(ticket, None) is not None:
+            self.since = time.monotonic()
 
     def empty(self) -> None:
         """Close the channel; there is no worker any more."""
         if self.channel is not None:
             self.channel.close()
-        self.channel, self.pid, self.ready, self.ticket, self.prefetched = None, 0, False, None, None
+        self.channel, self.pid, self.ready, self.tickets = None, 0, False, {}
 
 
 def introductions(slots: Sequence[Slot]) -> Iterator[str]:

@@ -145,33 +145,35 @@ class Pool:
         """Send an idle worker the next task."""
         assert slot.channel is not None
         try:
-            now.bytes_sent += slot.channel.send(self._next(now))
+            slot.channel.send(self._next(now))
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
             self._lose(slot, "", now)
         else:
-            slot.play(self._sent(now, slot))
+            self._sent(now, slot)
 
     def _prefetch(self, now: Round) -> None:
-        """Send workers that play one task more, as long as plenty are left for whoever is idle first."""
+        """Send workers that play a task more, GPUs several, as long as plenty are left for whoever is idle first."""
         for slot in self._slots:
-            if len(now.waiting) <= 2 * len(self._slots):
-                break
-            if slot.prefetched is not None or slot.ticket not in now or not self._choose(slot, now, takes_over=False):
-                continue
-            assert slot.channel is not None
-            try:
-                sent = slot.channel.send(self._next(now), most=slot.channel.send_buffer // PREFETCH)
-            except TimeoutError:
-                self._lose(slot, "did not take its task", now)
-            except OSError:  # its last message is still to be received
-                continue
-            else:
-                if not sent:  # too large, for the next worker too
+            while (
+                len(now.waiting) > 2 * len(self._slots)
+                and slot.ticket in now
+                and slot.has_room(now.episodes(slot.tickets))
+                and self._choose(slot, now, takes_over=False)
+            ):
+                assert slot.channel is not None
+                room = slot.channel.send_buffer // PREFETCH - sum([*slot.tickets.values()][1:])
+                try:
+                    sent = slot.channel.send(self._next(now), most=room)
+                except TimeoutError:
+                    self._lose(slot, "did not take its task", now)
+                except OSError:  # its last message is still to be received
                     break
-                now.bytes_sent += sent
-                slot.prefetched = self._sent(now, slot)
+                else:
+                    if not sent:
+                        break
+                    self._sent(now, slot)
 
     def _choose(self, slot: Slot, now: Round, takes_over: bool = True) -> bool:
         """Put the task first that a worker plays next, if there is one: one whose environments it or nobody has open.
@@ -198,13 +200,14 @@ class Pool:
                     self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
         return self._packed[now.waiting[0]]
 
-    def _sent(self, now: Round, slot: Slot) -> int:
-        """Take what was sent from those that wait, and return its ticket."""
+    def _sent(self, now: Round, slot: Slot) -> None:
+        """Take what a worker was sent from those that wait."""
         ticket = now.waiting.popleft()
-        del self._packed[ticket]
+        size = self._packed.pop(ticket).size
+        now.bytes_sent += size
+        slot.take(ticket, size)
         if now.has_homes:
             self._homes[now.home(ticket)] = slot.number
-        return ticket
 
     def _receive(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what workers have sent, and return the slots whose worker is gone (or overdue, and why)."""
@@ -255,7 +258,7 @@ class Pool:
         if slot.ticket not in now:  # what is left of a round that failed
             return START_DEADLINE
         overdue = now.lost(slot.ticket) + slot.cuda * slot.losses
-        return self._deadlines.of(size(now.task(slot.ticket))) * GROWTH**overdue
+        return self._deadlines.of(now.episodes(slot.tickets if slot.cuda else [slot.ticket])) * GROWTH**overdue
 
     def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
         if message is None:  # it makes progress
@@ -296,7 +299,7 @@ class Pool:
         overdue, why, ticket = bool(why), why or str(ending), slot.ticket
         if ticket is not None:
             self._say(f"a worker {why}; another one plays its task again", at_once=overdue)
-        now.put_first(ticket if by_gpu else None, slot.prefetched)
+        now.put_first(*list(slot.tickets)[not by_gpu :])
         self._empty(slot)
         now.replaced += 1
         if by_gpu:
@@ -321,7 +324,7 @@ class Pool:
         """Go on without a slot whose device is too small or lost, and let its task be played in another."""
         who = f"{slot} gives up: {error}"
         self._fork_server.end(slot.pid)
-        now.put_first(slot.ticket, slot.prefetched)
+        now.put_first(*slot.tickets)
         self._empty(slot)
         self._slots = [other for other in self._slots if other is not slot]
         never_there = isinstance(error, DeviceLostError) and slot.introduced is None
@@ -334,7 +337,7 @@ class Pool:
         if self._fork_servers_lost >= FORK_SERVERS:
             raise ResourceError(f"the process that starts workers was lost {FORK_SERVERS} times in a row")
         for slot in self._slots:
-            now.put_first(slot.ticket, slot.prefetched)
+            now.put_first(*slot.tickets)
             self._empty(slot)
         self._fork_server.close()
         self._fork_server = ForkServer(self._spec, self._threads)

@@ -81,6 +81,10 @@ class Round:
         """Return what is to be played for a ticket."""
         return self._parts[ticket].task
 
+    def episodes(self, tickets: Iterable[int]) -> int:
+        """Return how many episodes the tasks of tickets are, without those of other rounds."""
+        return sum(size(self.task(ticket)) for ticket in tickets if ticket in self)
+
     def home(self, ticket: int) -> int:
         """Return `home` of the task of a ticket."""
         return home(self._parts[ticket].task)
@@ -95,9 +99,9 @@ class Round:
         self.cpu_seconds += cpu_seconds
         self.busy[worker] = self.busy.get(worker, 0.0) + seconds
 
-    def put_first(self, *tickets: int | None) -> None:
+    def put_first(self, *tickets: int) -> None:
         """Let tasks be played next that were handed out but did not end a worker; those of other rounds are ignored."""
-        self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket is not None and ticket in self)
+        self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket in self)
 
     def put_back(self, ticket: int, why: str) -> None:
         """Let a task be played again whose worker was lost; PoisonError where that has happened too often."""

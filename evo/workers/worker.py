@@ -267,25 +267,25 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
         channel.send(Ready(player.fingerprint, player.device, os.getpid(), most // 1_000_000))
         while True:
-            ticket, task = channel.receive()
-            began = time.perf_counter()
-            answer: object
-            result = None
+            tickets, tasks = zip(channel.receive(), *(channel.arrived()[0] if player.together else ()), strict=True)
+            began, answers = time.perf_counter(), list[tuple[object, Packed | None]]()
             try:
-                played = player.play(task)
+                results = player.play_all(tasks)
                 seconds, before, spent = time.perf_counter() - began, spent, time.process_time()
-                answer = ticket, seconds, spent - before, tuple(player.notices)
-                result = Packed.of(played)
+                share = seconds / len(tasks), (spent - before) / len(tasks), tuple(player.notices)
+                for ticket, result in zip(tickets, results, strict=True):
+                    answers.append(((ticket, *share), Packed.of(result)))
                 player.notices = ()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
             except (DeviceMemoryError, DeviceLostError) as error:
-                channel.send(GivesUp(ticket, str(error), lost=isinstance(error, DeviceLostError)))
+                channel.send(GivesUp(tickets[0], str(error), lost=isinstance(error, DeviceLostError)))
                 os._exit(0)
             except BaseException as error:
-                answer = Failed.of(error, ticket)
+                answers = [(Failed.of(error, ticket), None) for ticket in tickets]
             sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
-            channel.send(answer, result)
+            for answer in answers:
+                channel.send(*answer)
     except (EOFError, OSError):
         OPEN.close()
         os._exit(0)

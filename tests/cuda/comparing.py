@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device
-from evo.cuda.rollout import CudaRollout
+from evo.cuda.rollout import CudaPlayer, CudaRollout
 from evo.environment import Environment
 from evo.networks.network import Network, Options
 from evo.plugins import registry
-from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
+from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource, joined
 from evo.rollouts.rollout import Rollout
 
 
@@ -69,26 +71,34 @@ def assert_equal(found: Result, expected: Result) -> None:
 def compare(
     case: Case, device: Device, candidates: int = 6, episodes: int = 40, envs: int = 40, steps: int = 12
 ) -> int:
-    """Play episodes and, where there are `envs`, two segments; return how many frames."""
+    """Play episodes and, where there are `envs`, segments, also several tasks at once; return how many frames."""
     environment = case.environment()
     network = Network.of(Options(**case.policy), environment, case.extra)
     source, parents = candidates_of(network, candidates, case.crossover, case.scale)
     ours, theirs = CudaRollout(Rollout(network, environment), device, case.threads), Rollout(network, environment)
+    player = CudaPlayer([ours], SimpleNamespace(matrix=lambda *_: parents))
     seeds, how = np.random.default_rng(2).integers(0, 1 << 63, episodes).astype(np.uint64), ActionRule(case.rule, 0.2)
-    task = Task(source, Episodes(seeds), how)
-    expected = theirs.play(task, parents)
-    assert_equal(ours.play(task, parents), expected)
-    frames = expected.frames
+    frames = 0
+
+    def played(*tasks: Task) -> list[Result]:
+        nonlocal frames
+        expected = [theirs.play(task, parents) for task in tasks]
+        for one, other in zip(player.play_all(tasks), expected, strict=True):
+            assert_equal(one, other)
+        frames += sum(result.frames for result in expected)
+        return expected
+
+    played(Task(source, Episodes(seeds), how), Task(source.some([1]), Episodes(seeds[:3]), how))
+    if episodes > LANES:  # which two blocks play
+        played(Task(source.some([1]), Episodes(seeds), how))
     if envs:
         assert environment.game is not None
         states = environment.game.begin(seeds[:1] + np.arange(envs, dtype=np.uint64))
-        for _ in range(2):
-            segment = Task(source.some(slice(0, 1)), Segment(states, steps), how)
-            expected = theirs.play(segment, parents)
-            assert_equal(ours.play(segment, parents), expected)
-            assert expected.envs is not None
-            states, frames = expected.envs, frames + expected.frames
+        parts = slice(0, envs // 2), slice(envs // 2, None)
+        tasks = [Task(source.some([0]), Segment(states.some(part), steps), how) for part in parts]
+        states = joined([result.envs for result in played(*tasks) if result.envs is not None])
+        played(Task(source.some([0]), Segment(states, steps), how))
         broken = source.some(np.flatnonzero(source.rows == 4)[:1].tolist())
         if len(broken):
-            assert not ours.play(Task(broken, Segment(states, steps), how), parents).finite.any()
+            assert not player.play(Task(broken, Segment(states, steps), how)).finite.any()
     return frames

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
 from evo.algorithms.pqn import PQNLoss
 from evo.cuda.launch import Device
 from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact.cuda import SIDES, CudaLearner
-from evo.learning.exact.learner import ExactLearner
+from evo.learning.exact.learner import NUMBERS, ExactLearner
 from evo.networks.network import Network, Options
 
 SETTINGS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.3}
@@ -39,10 +40,13 @@ class Updates:
         extra = {"pqn": 0, "gaussian": actions + 1}.get(self.loss, 1)
         network = Network.build(Options(**self.policy), self.shape, actions, extra)
         seen = draw.integers(0, 4, (count, *self.shape)) * (draw.random((count, *self.shape)) < 0.5)
-        names = ("advantages", "returns", "values", "log_probabilities", "targets")
+        names = (*NUMBERS, "log_probabilities")
         data = {name: draw.normal(size=count).astype(np.float32) for name in names}
         data["log_probabilities"] = np.float32(-1.1) + data["log_probabilities"] / np.float32(8)
         data["observations"] = seen.astype(np.float32)
+        data["next_observations"] = data["observations"][::-1]
+        data["next_action_masks"] = draw.random((count, actions)) < 0.7
+        data["next_action_masks"][:, 0] = True
         data["actions"] = draw.integers(0, actions, count).astype(np.int32)
         if self.masked:
             data["action_masks"] = draw.random((count, actions)) < 0.7
@@ -52,6 +56,7 @@ class Updates:
         loss: Any = {
             "ppo": PPOLoss(actions), "gaussian": PPOLoss(actions, is_gaussian=True),
             "a2c": PolicyGradientLoss(actions), "pqn": PQNLoss(actions, False, 0.5),
+            "dqn": DQNLoss(actions, True, 0.5, True),
         }[self.loss]  # fmt: skip
         return network, loss, data, draw.normal(0, 0.2, network.size).astype(np.float32)
 
@@ -70,9 +75,11 @@ def compared(case: Updates, device: Device, sides: tuple[int, ...] = SIDES) -> C
     theirs = ExactLearner(network, 1, loss, case.clip)
     for learner in (ours, theirs):
         learner.begin(weights)
+        if learner.has_target:
+            learner.set_target(weights[::-1])
         learner.load(data)
     draw = np.random.default_rng(5)
-    for count in case.counts:
+    for number, count in enumerate(case.counts):
         rows = draw.permutation(len(data["actions"]))[:count].astype(np.int32)
         gradient = ours.gradients(rows, SETTINGS), ours.gradient()
         expected = theirs.gradients(rows, SETTINGS), theirs.gradient()
@@ -83,6 +90,10 @@ def compared(case: Updates, device: Device, sides: tuple[int, ...] = SIDES) -> C
         for name, values in wanted.items():
             np.testing.assert_array_equal(found[name], values, name)
         np.testing.assert_array_equal(ours.gradient(), theirs.gradient(), "gradient after an update")
+        if case.loss == "dqn":  # moves, then is copied
+            for learner in (ours, theirs):
+                learner.update_target(0.125, 2 * number)
+            np.testing.assert_array_equal(ours.target_weights(), theirs.target_weights(), "target")
         outputs = (
             learner.outputs(data["observations"].reshape(len(data["actions"]), -1), rows) for learner in (ours, theirs)
         )

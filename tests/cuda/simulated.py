@@ -12,7 +12,7 @@ from tests.cuda.simulator import Simulator
 POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu", "tree 2", "norm", "tanh"]
 CASES = (
     Case("cartpole", {"max_steps": 7}, {"kind": "mlp", "dense": [9], "norm": "layer", "activation": "tanh"}, "softmax"),
-    Case("catch", {}, {"conv": [[3, 3, 3]], "dense": [4]}, "epsilon_greedy", "layers", 3),
+    Case("catch", {}, {"layers": ["conv 3 3 3", "gru 3", "lstm 2"]}, "epsilon_greedy", "layers", 3),
     Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "mask": "fatal"}, {"layers": POOLED}),
 )
 UPDATES = learning.Updates((3, 3, 1), {"conv": [[2, 2, 2]], "dense": [3], "norm": "layer"}, counts=(3,))

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.gpu_bits import LAYERS
 from evo.compiled import cache as kernel_cache
 from evo.cuda.launch import GameSource
-from evo.cuda.table import BIAS, FIRST, NORM, table_of
+from evo.cuda.table import COLUMNS, END, FIRST, PADDED_COLUMNS, PLACE, START, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
 from evo.games.faults import inexact_in
@@ -27,6 +27,7 @@ from tests.cuda.simulated import CASES
 ROOT = Path(__file__).parents[2]
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
 MINATAR = {"conv": [[16, 3, 1]], "dense": [32]}
+REMEMBERING = ["conv 3 3 2", "gru 9", "norm", "lstm 5", "relu"]
 PLANES = {"observation": "planes", "actions": "absolute", "starvation": 100}
 ALL = (
     *(Case("cartpole", {}, {"kind": "mlp", "dense": [16]}, rule) for rule in ("greedy", "softmax", "epsilon_greedy")),
@@ -50,8 +51,11 @@ ALL = (
     ),
     Case("snake", {"size": 8, "observation": "features", "mask": "reverse"}, {"kind": "linear"}, "epsilon_greedy"),
     Case("snake", {"observation": "frame", "actions": "absolute", "tail": "fatal"}, {"layers": LAYERS}, extra=1),
+    Case("snake", {"size": 6, "mask": "fatal", "starvation": 50}, {"layers": REMEMBERING}, "softmax", "layers"),
+    Case("tmaze", {}, {"layers": ["lstm 6", "dense 5", "gru 4"]}, "epsilon_greedy", scale=3, threads=32),
+    Case("pong", {}, {"kind": "mlp", "dense": [8]}),
 )
-SEGMENTS = (1, 5, 10, 15, 18)  # of the cases: every action rule, with masks and without
+SEGMENTS = (1, 5, 10, 15, 18, 19, 20)  # of the cases: every action rule, with masks and without
 
 
 def test_a_few_cases_in_the_simulator() -> None:
@@ -141,20 +145,19 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
         compare(case, PtxOnCpu(), 2, 2, 0)
 
 
-@pytest.mark.parametrize("layer", ["gru 3", "lstm 3"])
-def test_recurrent_layers_are_refused(layer: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"workers.kind: {layer[:-2]} layers are not played on GPUs yet"):
-        table_of(Network.build(Options(layers=["dense 4", layer]), (4,), 2), 128)
-
-
 def test_padded_weights_of_layers_do_not_overlap() -> None:
     network = Network.build(
-        Options(layers=["one_hot 4", "conv 5 3 1", "norm", "tree 3", "dense 9", "norm"]), (6, 6, 1), 3
-    )
-    table, size = table_of(network, 128)
-    ends = [*table[1:, FIRST].tolist(), size]
-    for row, layer, end in zip(table, network.layers, ends, strict=True):
-        places = [row[FIRST], row[BIAS], *([row[NORM]] if layer.norm else []), end]
-        assert places == sorted(places)
-        assert end - row[FIRST] >= layer.size
-        assert np.all(row[FIRST] % 4 == 0)
+        Options(layers=["one_hot 4", "conv 5 3 1", "norm", "tree 3", "gru 5", "lstm 3", "norm", "dense 9", "norm"]),
+        (6, 6, 1), 3,
+    )  # fmt: skip
+    table, parts, size = table_of(network, 128)
+    assert np.all(table[:, FIRST] % 4 == 0)
+    assert parts[0, START] == 0
+    np.testing.assert_array_equal(parts[1:, START], parts[:-1, END])
+    assert parts[-1, END] == network.size
+    places = []
+    for part in parts:
+        at = np.arange(part[END] - part[START])
+        places += (part[PLACE] + at // part[COLUMNS] * part[PADDED_COLUMNS] + at % part[COLUMNS]).tolist()
+    assert len({*places}) == network.size
+    assert max(places) < size

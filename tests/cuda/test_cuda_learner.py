@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.gpu_bits import NETWORKS
-from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
 from evo.cuda.driver import STAND_IN
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.exact.cuda import CudaLearner
+from evo.learning.twin_critics import CriticLoss
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
 from evo.workers.hardware import VISIBLE
@@ -26,6 +26,7 @@ TWO = {"conv": [[5, 3, 2], [7, 3, 1]], "dense": [9]}
 CASES = (
     Updates((4,), {"kind": "mlp", "dense": [9, 40]}, "pqn", (300, 129)),
     Updates((4,), {"kind": "linear"}, counts=(1, 128)),
+    Updates((5, 4, 2), {"conv": [[3, 3, 2]], "dense": [6], "norm": "layer"}, "dqn", (131, 40)),
     Updates((5, 6, 2), TWO, masked=True, clip=0.0),
     Updates((5, 6, 2), {**TWO, "norm": "layer", "activation": "tanh"}, "gaussian"),
     Updates((7, 6, 3), {"conv": [[33, 4, 1], [16, 3, 3]], "dense": [70, 8], "padding": "valid"}, counts=(40, 260)),
@@ -70,7 +71,7 @@ def test_a_run_that_learns_on_a_gpu_has_the_hash_of_the_cpu(tmp_path: Path) -> N
     [
         ({"layers": ["dense 4", "gru 3"]}, PPOLoss(2), "networks with memory are not learned"),
         ({"layers": ["dense 4", "tree 2"]}, PPOLoss(2), "tree layers are not learned"),
-        ({"layers": ["dense 4"]}, DQNLoss(2, False, 0.0, False), "DQNLoss is not computed"),
+        ({"layers": ["dense 4"]}, CriticLoss(2, False, 0.0), "CriticLoss is not computed"),
     ],
 )
 def test_what_gpus_do_not_learn_is_refused(policy: dict[str, Any], loss: Any, named: str) -> None:

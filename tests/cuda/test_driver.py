@@ -20,6 +20,7 @@ from evo.compiled import cache as kernel_cache
 from evo.cuda import driver
 from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from evo.learning.exact.cuda import SIZES
+from evo.networks.network import Network, Options
 from evo.workers.hardware import VISIBLE
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
@@ -39,6 +40,7 @@ class Library:
         self.memory: dict[int, np.ndarray] = {}
         self.failing: dict[str, int] = {}  # function: status
         self.launches = self.linked = 0
+        self.copied: list[int] = []  # bytes of each copy to the device
         self._programs: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -73,6 +75,7 @@ class Library:
         assert (self.memory.pop(address.value)[-GUARD:] == 171).all()
 
     def _cuMemcpyHtoD(self, to: Any, source: Any, size: Any) -> None:
+        self.copied.append(size.value)
         ctypes.memmove(to.value, source.value, size.value)
 
     def _cuMemcpyDtoH(self, to: Any, source: Any, size: Any) -> None:
@@ -120,7 +123,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 @pytest.mark.long
 def test_arrays_go_to_the_device_and_come_back(library: Library) -> None:
     compare(CASE, device := driver.CudaDriver(), candidates=8, envs=40)
-    assert (device.name, library.launches) == ("a CPU", 4)
+    assert (device.name, library.launches) == ("a CPU", 5)  # of seven tasks
+    published = 5 * 4 * Network.of(Options(**CASE.policy), CASE.environment()).size
+    assert library.copied.count(published) == 1
     assert all((room[-GUARD:] == 171).all() for room in library.memory.values())
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -281,6 +282,19 @@ class OnGpu(StandIn):
 
 def make_on_gpu(context: object) -> OnGpu:
     return OnGpu(context)
+
+
+class Together(StandIn):
+    """Plays all jobs that wait at once, and says how many; they fail together."""
+
+    together = True
+
+    def play_all(self, jobs: Sequence[Job]) -> list[tuple[int, bytes]]:
+        return [(number, bytes(len(jobs))) for number, _ in map(self.play, jobs)]
+
+
+def make_together(context: object) -> Together:
+    return Together(context)
 
 
 class RealEnvironment(Player):

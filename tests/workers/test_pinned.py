@@ -15,6 +15,7 @@ from evo.errors import DeviceError, DeviceMemoryError
 from evo.records import Episodes, Task, WeightSource
 from evo.workers import worker
 from evo.workers.channel import WorkerSpec
+from evo.workers.fork_server import TOGETHER
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import CUDA_PLAYER
 from evo.workers.pool import Pool
@@ -139,6 +140,21 @@ def test_where_no_worker_is_left_without_a_gpu_or_its_bits_differ_the_run_ends_w
     with on_gpu(tmp_path, fails, 0) as pool, pytest.raises(DeviceError, match=said) as end:
         pool.map([Job(1), Job(2)])
     assert end.value.exit_code == 5
+
+
+def test_a_gpu_plays_at_once_what_waits_for_it_and_goes_on_after_a_failure(tmp_path: Path) -> None:
+    jobs = [Job(number, 0.02) for number in range(60)]
+    slots = [{VISIBLE: "0", CUDA_PLAYER: "1"}, {}]
+    with Pool(WorkerSpec("tests.workers.players:make_together", None), slots) as pool:
+        while not all((played := pool.map(jobs)).effort.busy):  # once both workers have begun
+            pass
+        assert [number for number, _ in played.results] == [10 * job.number for job in jobs]
+        at_once = {len(count) for _, count in played.results}
+        assert 2 < max(at_once) < TOGETHER
+        with pytest.raises(ZeroDivisionError):
+            pool.map([*jobs[:20], Job(20, 0.0, "bug", tally=tmp_path), *jobs[21:]])
+        assert [number for number, _ in pool.map(jobs).results] == [10 * job.number for job in jobs]
+        assert pool.map(jobs).effort.replaced == 0
 
 
 def test_a_process_that_a_driver_holds_after_it_was_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from evo.compiled.functions import integer_power
 from evo.cuda.launch import Device, Source
-from evo.errors import ConfigurationError, DeviceError, DeviceLostError
-from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, TANH, WEIGHTED
+from evo.errors import DeviceError, DeviceLostError
+from evo.kernels.layout import TANH, WEIGHTED
 from evo.learning.exact import cuda_kernels as kernels
 from evo.learning.exact import cuda_products as products
-from evo.learning.exact.learner import NUMBERS, ExactLearner
-from evo.learning.exact.losses import PolicyBatch, QBatch, loss_of
-from evo.learning.exact.plan import BLOCK, LAYER, Places, plan
+from evo.learning.exact.cuda_table import GOLDEN_SETTINGS, golden_examples, refuse, table_of
+from evo.learning.exact.learner import ExactLearner
+from evo.learning.exact.losses import POLICY_VALUES, Q_VALUES, PolicyBatch, QBatch, loss_of
+from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.weights import Weights
 from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
@@ -33,9 +34,6 @@ SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: t
 ENOUGH = 132  # tiles: the multiprocessors of a large GPU
 SIZES = 8  # of batches whose launches are kept
 GOLDEN = 2 * BLOCK + 44  # examples that are compared with the CPU, at most
-GOLDEN_SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.2}
-KINDS = (WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY)
-ALIGNED = np.dtype(LAYER.descr, align=True)  # read by words, not by bytes
 Launch = Callable[[], None]
 
 
@@ -45,41 +43,8 @@ class Launches:
 
     values: NDArray[np.float32]  # [V, B]
     forward: list[Launch]
+    of_target: list[Launch]  # forward, with the weights of the target network
     backward: list[Launch]
-
-
-def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
-    """Return the table of layers for a number of examples, as `evo.learning.exact.plan`, and the floats it points to.
-
-    Rows have no padding, the outputs of a layer are the inputs of the next one, and one buffer of patches takes their
-    gradients, too. ConfigurationError names layers that GPUs do not learn yet.
-    """
-    if network.memory:
-        raise ConfigurationError('learner.device: networks with memory are not learned on GPUs yet; use "cpu"')
-    table, places = plan(network).layers.astype(ALIGNED), Places()
-    place, d_place = places.take(examples * int(np.prod(network.shape))), 0
-    for layer, row in zip(network.layers, table, strict=True):
-        if row["kind"] not in KINDS:
-            raise ConfigurationError(f'learner.device: {layer.kind} layers are not learned on GPUs yet; use "cpu"')
-        pixels, row["row"] = layer.out_height * layer.out_width, layer.filters
-        row["input_row"], row["input_size"] = layer.width * layer.channels, layer.height * layer.width * layer.channels
-        row["input"], row["d_input"], row["patch"] = place, d_place, layer.fan_in
-        convolves = layer.weighted and layer.kind != "dense"
-        row["patches"] = places.take(examples * pixels * layer.fan_in) if convolves else place
-        place, d_place = (places.take(examples * pixels * layer.filters) for _ in range(2))
-        row["output"], row["d_output"] = place, d_place
-        if layer.norm:
-            row["normal"] = places.take(examples * pixels * layer.filters)
-            row["inverse"] = places.take(examples * pixels)
-    return table, places.size
-
-
-def refuse(network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss) -> None:
-    """ConfigurationError names a loss, or a layer of the network, that GPUs do not learn yet."""
-    if isinstance(loss, ActorLoss) or loss.has_target or getattr(loss, "bootstraps", False):
-        kind = type(loss).__name__
-        raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
-    table_of(network, 1)
 
 
 class CudaLearner(ExactLearner):
@@ -104,23 +69,19 @@ class CudaLearner(ExactLearner):
         self._kept: list[NDArray[Any]] = []  # of batches up to a size
         self._limit, self._norm = np.full(1, self._max_norm, np.float32), np.zeros(1, np.float32)
         self._learned = self.network_weights.vector, self._first, self._second
-        for array in (*self._learned, self._limit, self._norm):
+        self._of_target = [self.target.vector] * self.has_target
+        for array in (*self._learned, *self._of_target, self._limit, self._norm):
             device.keep(array)
 
     def warm_up(self) -> None:
         """Compile, and compare two updates with those of the CPU; DeviceError where a bit differs."""
-        draw, count = np.random.default_rng(1), min(int(np.prod(self._device.golden)), GOLDEN)
-        loss, actions = self._loss, self._loss.actions
-        gaussian = isinstance(loss, PolicyLoss) and loss.is_gaussian
-        data = {name: draw.normal(size=count).astype(np.float32) for name in NUMBERS}
-        chosen = draw.normal(size=(count, actions)) if gaussian else draw.integers(0, actions, count)
-        data["actions"] = chosen.astype(np.float32 if gaussian else np.int32)
-        data["observations"] = draw.integers(0, 4, (count, *self.network.shape)).astype(np.float32)
-        weights, rows = draw.normal(0, 0.1, self.network.size).astype(np.float32), np.arange(count, dtype=np.int32)
-        found = []
-        cpu = ExactLearner(self.network, self._threads.count, loss, float(self._max_norm))
+        count, found = min(int(np.prod(self._device.golden)), GOLDEN), []
+        data, weights = golden_examples(self.network, self._loss, count)
+        rows = np.arange(count, dtype=np.int32)
+        cpu = ExactLearner(self.network, self._threads.count, self._loss, float(self._max_norm))
         for learner in (self, cpu):
             learner.begin(weights)
+            learner.set_target(weights)
             learner.load(data)
             seen = [learner.update(rows[: count - k], 1e-3, GOLDEN_SETTINGS) for k in range(2)]
             found.append([array.tobytes() for one in (*seen, learner.state()) for array in one.values()])
@@ -176,9 +137,35 @@ class CudaLearner(ExactLearner):
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
     ) -> NDArray[np.float32]:
-        """Return the outputs of some observations, as `ExactLearner.outputs`."""
+        """Return the outputs of some observations, as `ExactLearner.outputs`; those of targets are computed here."""
+        if not self.has_target:
+            self._receive()
+            return super().outputs(observations, rows, weights)
+        rows, out = self._checked(rows, len(observations)), np.empty((len(rows), self.network.outputs), np.float32)
+        launches = self._launches_for(len(rows))
+        self._forward(observations, rows, launches.of_target if weights is self.target else launches.forward)
+        arguments = self._layers, len(self._layers) - 1, len(rows), self._x, out
+        program, blocks, threads = self._grid(kernels.outputs, out.size, arguments)
+        self._device.run(program, arguments, blocks, threads, [out], True)
+        return out
+
+    def update_target(self, tau: float, every: int) -> None:
+        """Move the target network, as `ExactLearner.update_target`."""
+        if (self.updates % every == 0) if every else tau:
+            vectors, share = (self.network_weights.vector, self.target.vector), np.array([tau], np.float32)
+            self._run(kernels.follow, self.network.size, self.network.size, share, int(every > 0), *vectors)
+            self._newer = True
+
+    def set_target(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights of the target network.  # [P]"""
         self._receive()
-        return super().outputs(observations, rows, weights)
+        super().set_target(weights)
+        self._send()
+
+    def target_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the target network.  # [P]"""
+        self._receive()
+        return super().target_weights()
 
     def abandon(self) -> None:
         """End an update that another thread computes, as `Learner.abandon`."""
@@ -190,7 +177,7 @@ class CudaLearner(ExactLearner):
         with suppress(DeviceLostError):
             self.unload()
             self._forget()
-            for array in (*self._kept, *self._learned, self._limit, self._norm):
+            for array in (*self._kept, *self._learned, *self._of_target, self._limit, self._norm):
                 self._device.drop(array)
         super().close()
 
@@ -198,22 +185,29 @@ class CudaLearner(ExactLearner):
         """Launch what computes the gradient of a batch; return the names of its values, and where these will be."""
         rows = self._checked(rows, len(self._observations))
         (batch, numbers), names = self._prepared(rows, settings)
-        count = len(rows)
-        if count > self._examples:
-            self._reserve(count)
-        if (launches := self._launches.get(count)) is None:
-            if len(self._launches) == SIZES:
-                self._forget()
-            launches = self._launches[count] = self._launches_of(count, len(names))
-        inputs = self._observations.shape[1]  # type: ignore[union-attr]
-        self._run(kernels.take_examples, count * inputs, self._layers, self._observations, rows, self._x)
-        for launch in launches.forward:
-            launch()
+        count, launches = len(rows), self._launches_for(len(rows))
         last = len(self._layers) - 1
+        self._forward(self._observations, rows, launches.forward)
         self._run(kernels.losses, count, self._layers, last, count, self._x, batch, numbers, launches.values)
         for launch in launches.backward:
             launch()
         return names, launches.values
+
+    def _forward(self, observations: Any, rows: Rows, launches: list[Launch]) -> None:
+        """Launch what computes the outputs of some observations."""
+        self._run(kernels.take_examples, len(rows) * observations.shape[1], self._layers, observations, rows, self._x)
+        for launch in launches:
+            launch()
+
+    def _launches_for(self, count: int) -> Launches:
+        """Return the launches of a batch of `count` examples, prepared once."""
+        if count > self._examples:
+            self._reserve(count)
+        if count not in self._launches:
+            if len(self._launches) == SIZES:
+                self._forget()
+            self._launches[count] = self._launches_of(count)
+        return self._launches[count]
 
     def _reserve(self, examples: int) -> None:
         """Reserve buffers for batches of up to so many examples."""
@@ -234,13 +228,9 @@ class CudaLearner(ExactLearner):
             self._device.drop(launches.values)
         self._launches.clear()
 
-    def _launches_of(self, count: int, names: int) -> Launches:
-        """Prepare the launches of a batch of `count` examples, layer by layer."""
-        values = np.empty((names, count), np.float32)
-        self._device.keep(values, copy=False)
-        layers, x, gradients, size = self._layers, self._x, self._gradients, self.network.size
-        w, blocks, last = self.network_weights.vector, -(-count // BLOCK), len(layers) - 1
-        forward, backward = list[Launch](), list[Launch]()
+    def _forward_of(self, count: int, w: NDArray[np.float32]) -> list[Launch]:
+        """Prepare the launches that compute outputs with these weights, layer by layer."""
+        layers, x, forward = self._layers, self._x, list[Launch]()
         for number, layer in enumerate(layers):
             of_layer, pixels = (layers, number, count), count * int(layer["pixels"])
             filters, terms = int(layer["filters"]), int(layer["terms"])
@@ -254,6 +244,15 @@ class CudaLearner(ExactLearner):
                 forward.append(self._each(kernels.normalise, pixels, *of_layer, w, x))
             if layer["activation"] and (layer["norm"] or layer["kind"] != WEIGHTED or layer["activation"] == TANH):
                 forward.append(self._each(kernels.activate, pixels * filters, *of_layer, x))
+        return forward
+
+    def _launches_of(self, count: int) -> Launches:
+        """Prepare the launches of a batch of `count` examples."""
+        names = POLICY_VALUES if isinstance(self._loss, PolicyLoss) else Q_VALUES
+        values = np.empty((len(names), count), np.float32)
+        self._device.keep(values, copy=False)
+        layers, x, gradients, size = self._layers, self._x, self._gradients, self.network.size
+        w, blocks, last, backward = self.network_weights.vector, -(-count // BLOCK), len(layers) - 1, list[Launch]()
         for number in range(last, -1, -1):
             layer = layers[number]
             of_layer, pixels = (layers, number, count), count * int(layer["pixels"])
@@ -279,7 +278,8 @@ class CudaLearner(ExactLearner):
         if blocks > 1:
             backward.append(self._each(kernels.add_blocks, size, blocks, size, gradients))
         backward.append(self._each(kernels.norm, 1, size, gradients, self._norm))
-        return Launches(values, forward, backward)
+        of_target = [launch for array in self._of_target for launch in self._forward_of(count, array)]
+        return Launches(values, self._forward_of(count, w), of_target, backward)
 
     def _program(self, kernel: Callable[..., None], side: int, arguments: tuple[Any, ...]) -> Any:
         if (kernel, side) not in self._programs:
@@ -318,9 +318,10 @@ class CudaLearner(ExactLearner):
     def _receive(self) -> None:
         """Copy weights and moments from the GPU, if it has newer ones."""
         if self._newer:
-            for array in self._learned:
+            for array in (*self._learned, *self._of_target):
                 self._device.receive(array)
             self.network_weights.changed()
+            self.target.changed()
             self._newer = False
 
     def weights(self) -> NDArray[np.float32]:
@@ -344,6 +345,6 @@ class CudaLearner(ExactLearner):
         self._send()
 
     def _send(self) -> None:
-        for array in self._learned:
+        for array in (*self._learned, *self._of_target):
             self._device.send(array)
         self._newer = False

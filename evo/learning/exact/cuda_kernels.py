@@ -193,6 +193,21 @@ def losses(layers, number, count, x, batch, settings, values):
         )
 
 
+def outputs(layers, number, count, x, out):
+    """Copy the outputs of the last layer.  # [B, O]"""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    filters = out.shape[1]
+    for k in range(place, count * filters, threads):
+        out[k // filters, k % filters] = x[layers[number].output + k]
+
+
+def follow(size, share, copies, weights, target):
+    """Move a target network's weights by a share of the difference, or copy them."""
+    place, threads = cuda.grid(1), cuda.gridsize(1)
+    for k in range(place, size, threads):
+        target[k] = weights[k] if copies else target[k] + share[0] * (weights[k] - target[k])
+
+
 def add_blocks(count, size, gradients):
     """Add the gradients of blocks of examples in pairs, level by level: their sum is that of the first block."""
     place, threads = cuda.grid(1), cuda.gridsize(1)
