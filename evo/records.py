@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -45,8 +45,7 @@ class WeightSource:
     def of_row(cls, row: int = 0, published: str = "") -> WeightSource:
         """Return the source of one network: a row of the published matrix, unchanged; -1: drawn from the key 0."""
         zero = np.zeros(1, np.int32)
-        keys, sigmas = zero.astype(np.uint64), zero.astype(np.float32)
-        return cls(zero + np.int32(row), zero - 1, keys, sigmas, published=published)
+        return cls(zero + np.int32(row), zero - 1, zero.astype(np.uint64), zero.astype(np.float32), published=published)
 
     @classmethod
     def of_rows(cls, count: int, first: int = 0) -> WeightSource:
@@ -85,11 +84,6 @@ class EnvStates:
 
     def __len__(self) -> int:
         return len(self.first)
-
-    def some(self, which: slice) -> EnvStates:
-        """Return some of the environments."""
-        arrays: dict[str, Any] = {name: None if array is None else array[which] for name, array in vars(self).items()}
-        return EnvStates(**arrays)
 
 
 @dataclass(frozen=True)
@@ -350,11 +344,7 @@ class Player(Protocol):
     fingerprint: str = ""  # of the arithmetic: results of players that differ here may differ; empty: exact
     device: str = ""  # what it computes on, where it was pinned to something
     notices: Sequence[str] = ()  # what a user should know; emptied by whoever passes them on
-    together: bool = False  # whether it had better play tasks that wait at the same time by `play_all`
+    together: Callable[[Sequence[Any]], Sequence[Any]] | None = None  # plays tasks that wait; None: `play` does, each
 
     def play(self, task: Any) -> Any:
         """Return the result of a task; an evaluator's players take a `Task` and return a `Result`."""
-
-    def play_all(self, tasks: Sequence[Any]) -> Sequence[Any]:
-        """Return what `play` does of each task."""
-        return [self.play(task) for task in tasks]

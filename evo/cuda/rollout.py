@@ -20,7 +20,7 @@ from evo.cuda.launch import Device, GameSource, arrays_in
 from evo.cuda.table import table_of
 from evo.cuda.weights import BY_LAYERS, NO_CROSSOVER, UNIFORM
 from evo.errors import DeviceError
-from evo.games.step import Ended, Envs, are_finite
+from evo.games.step import Ended, Envs, are_finite, some
 from evo.kernels.layout import activation_size
 from evo.networks.candidates import Rebuilder
 from evo.records import (
@@ -251,7 +251,10 @@ class CudaRollout:
 class CudaPlayer(RolloutPlayer):
     """Plays tasks on a device; those that wait at the same time and are alike are one launch."""
 
-    together = True
+    def __init__(self, rollouts: Sequence[CudaRollout], files: Any) -> None:
+        """`rollouts` and `files` are as those of `RolloutPlayer`."""
+        super().__init__(rollouts, files)
+        self.together = self.play_all
 
     def play_all(self, tasks: Sequence[Task]) -> list[Result]:
         """Return what `play` does of each task."""
@@ -289,7 +292,7 @@ def _split(whole: Result, counts: Sequence[int]) -> Iterator[Result]:
             frames=b - a,
             lane_slots=slots + -(-int(followed[b] - followed[a]) // 16) * 16,
             transitions=Transitions(**own),
-            envs=envs.some(slice(env, env + count)),
+            envs=some(envs, slice(env, env + count)),
         )
         env += count
 

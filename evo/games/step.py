@@ -227,6 +227,12 @@ def actions_for(played: Any, rows: int) -> NDArray[Any]:
     return np.empty((rows, played.actions), np.float32) if played.continuous else np.empty(rows, np.int8)
 
 
+def some(envs: EnvStates, which: slice) -> EnvStates:
+    """Return some of the environments."""
+    arrays: dict[str, Any] = {name: None if array is None else array[which] for name, array in vars(envs).items()}
+    return EnvStates(**arrays)
+
+
 class Recorder:
     """Steps of environments side by side as they are recorded, with their actions and episodes."""
 

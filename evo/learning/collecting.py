@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo.environment import per_task
 from evo.errors import ResourceError
+from evo.games.step import some
 from evo.networks.network import Network
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import (
@@ -160,7 +161,7 @@ def segment_tasks(
 ) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    return [Task(WeightSource.of_row(), Segment(envs.some(part), horizon, stay_open), rule) for part in parts]
+    return [Task(WeightSource.of_row(), Segment(some(envs, part), horizon, stay_open), rule) for part in parts]
 
 
 def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule, row: int = 0) -> list[Task]:

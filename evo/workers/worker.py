@@ -270,7 +270,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             tickets, tasks = zip(channel.receive(), *(channel.arrived()[0] if player.together else ()), strict=True)
             began, answers = time.perf_counter(), list[tuple[object, Packed | None]]()
             try:
-                results = player.play_all(tasks)
+                results = player.together(tasks) if player.together else [player.play(tasks[0])]
                 seconds, before, spent = time.perf_counter() - began, spent, time.process_time()
                 share = seconds / len(tasks), (spent - before) / len(tasks), tuple(player.notices)
                 for ticket, result in zip(tickets, results, strict=True):

@@ -12,6 +12,7 @@ from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device
 from evo.cuda.rollout import CudaPlayer, CudaRollout
 from evo.environment import Environment
+from evo.games.step import some
 from evo.networks.network import Network, Options
 from evo.plugins import registry
 from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource, joined
@@ -95,7 +96,7 @@ def compare(
         assert environment.game is not None
         states = environment.game.begin(seeds[:1] + np.arange(envs, dtype=np.uint64))
         parts = slice(0, envs // 2), slice(envs // 2, None)
-        tasks = [Task(source.some([0]), Segment(states.some(part), steps), how) for part in parts]
+        tasks = [Task(source.some([0]), Segment(some(states, part), steps), how) for part in parts]
         states = joined([result.envs for result in played(*tasks) if result.envs is not None])
         played(Task(source.some([0]), Segment(states, steps), how))
         broken = source.some(np.flatnonzero(source.rows == 4)[:1].tolist())

@@ -16,6 +16,7 @@ from evo.algorithms import dqn, ppo
 from evo.environments.gymnasium import GymnasiumEnvironment, Options, make
 from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
+from evo.games.step import some
 from evo.learning.collecting import begin_envs, equally_wide
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -87,7 +88,7 @@ def test_two_halves_are_the_whole_and_a_resume_plays_the_actions_of_unfinished_e
         halves = (part.transitions.observations.reshape(5, 30, -1) for part in (one, half))
         np.testing.assert_array_equal(np.concatenate([*halves], 1), whole.transitions.observations.reshape(5, 60, -1))
     assert_equal(two.transitions, again.transitions)
-    parts = [play(rollout, one.envs.some(slice(k, k + 1)), 30) for k in range(5)]
+    parts = [play(rollout, some(one.envs, slice(k, k + 1)), 30) for k in range(5)]
     assert_equal(joined(equally_wide([part.envs for part in parts])), whole.envs)
     OPEN.close()
 
@@ -129,7 +130,7 @@ def test_segments_of_episodes_that_disturb_each_other_do_not_depend_on_the_tasks
     for parts in ([slice(0, 3)], [slice(0, 1), slice(1, 3)]):
         at = envs
         for _ in range(3):
-            results = [play(rollout, at.some(part), 3) for part in parts]
+            results = [play(rollout, some(at, part), 3) for part in parts]
             at = joined(equally_wide([result.envs for result in results]))
             returns.append(at.returns_so_far.tolist())
     assert returns[:3] == returns[3:]
@@ -159,7 +160,7 @@ def test_an_environment_that_another_worker_plays_now_is_closed_and_those_in_use
     envs = begin_envs(rollout.environment, 1, 0, 6)
     play(rollout, envs, 1)
     assert len(Odd.alive) == 6
-    kept = envs.some(slice(4))
+    kept = some(envs, slice(4))
     made = Odd.made
     for _ in range(3):
         kept = play(rollout, kept, 1).envs
@@ -226,7 +227,7 @@ def test_pixels_are_recorded_in_a_quarter_of_the_memory_and_learning_does_not_no
 
 def stays_open(rollout: Rollout, count: int) -> list[Task]:
     envs = begin_envs(rollout.environment, 1, 0, count)
-    each = [envs.some(slice(k, k + 1)) for k in range(count)]
+    each = [some(envs, slice(k, k + 1)) for k in range(count)]
     return [Task(WeightSource.of_row(0), Segment(one, 1, stay_open=True)) for one in each]
 
 
