@@ -202,13 +202,13 @@ BROKEN = {
     "the baseline perfect must take (state, options, b, player, random)": (
         "def perfect(state, options, b, player, random)", "def perfect(state, options)",
     ),
-    "turn failed outside of its arrays (broken.py:41)": ("return state.moves[b] & 1", "return state.moves[b + 9] & 1"),
+    "turn failed outside of its arrays (broken.py:53)": ("return state.moves[b] & 1", "return state.moves[b + 9] & 1"),
     "as its end: False, True, or TRUNCATED are known": (
         "(1.0, options.loss)\n    return True\n", "(1.0, options.loss)\n    return 1.0, True\n",
     ),
     "players is 9, and must be 1 to 8": ("players=2", "players=9"),
     "continuous: only games of one player have these": ("players=2", "players=2, continuous=True"),
-    "step (broken.py:62) uses strange, which is not defined": ("rewards[1 - player] = ", "rewards[strange] = "),
+    "step (broken.py:74) uses strange, which is not defined": ("rewards[1 - player] = ", "rewards[strange] = "),
 }  # fmt: skip
 
 
@@ -239,6 +239,20 @@ def test_a_loss_of_tic_tac_toe_may_weigh_more(moves: tuple[int, ...]) -> None:
     game.begin(0, 1)
     assert [bool(game.step(0, move)[1]) for move in moves] == [False] * (len(moves) - 1) + [True]
     assert game.state.seats_returns[0].tolist() == [1.0, -3.0]
+
+
+def test_tic_tac_toe_may_begin_behind_random_moves() -> None:
+    game, boards = plain(tictactoe, opening=4), set()
+    for seed in range(200):
+        game.begin(0, seed)
+        crosses, noughts = map(int, game.state.stones[0])
+        moves = crosses.bit_count() + noughts.bit_count()
+        assert crosses & noughts == 0
+        assert moves == game.state.moves[0]
+        assert crosses.bit_count() - noughts.bit_count() == game.state.seats_turn[0] == moves % 2
+        boards.add((moves, crosses, noughts))
+    assert {moves for moves, *_ in boards} == {0, 1, 2, 3, 4}
+    assert len({board for board in boards if board[0] == 1}) == 9
 
 
 @pytest.mark.parametrize(("second", "returns"), [(1, [-0.5, -0.5]), (2, [-1.0, 1.0])])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.games import Game, GameOptions, one_of
+from evo.games import Game, GameOptions, below, one_of
 
 CELL = 12  # pixels of a picture
 COLOURS = (88, 166, 255), (227, 179, 65)
@@ -30,10 +30,22 @@ class Options(GameOptions):
         exclude_if=lambda loss: loss == -1.0,
         description="reward of who loses, where who wins gets 1 and a draw is 0",
     )
+    opening: int = Field(
+        0,
+        ge=0,
+        le=4,
+        exclude_if=lambda opening: opening == 0,
+        description="an episode begins behind 0 to so many random moves, each number as probable",
+    )
 
 
 def begin(state, options, b, random):
-    """Begin with an empty board, which is all zeros."""
+    """Begin with an empty board, which is all zeros, or behind random moves."""
+    if options.opening:
+        for move in range(below(random, options.opening + 1)):
+            free = 511 & ~(state.stones[b, 0] | state.stones[b, 1])
+            state.stones[b, move & 1] |= 1 << one_of(random, free)
+            state.moves[b] += 1
 
 
 def turn(state, options, b):
