@@ -13,19 +13,37 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fcntl import ioctl
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import evo
+from evo.cli.commands import play
 from evo.cli.terminal.person import Match, Opponent, sides
 from evo.cli.terminal.playback import names
+from evo.randomness.streams import seeds_of_test_episodes
+from evo.store.champion import encode_champion, network_layers
 from snake.rules import Game
 from tests.helpers.calling import ROOT, SMALL, called
 
 UP, DOWN, LEFT = b"\x1b[A", b"\x1b[B", b"\x1bOD"
 CHAMPION = ROOT / "champions" / "dqn_snake.h5"
+REMEMBERED = 3  # fruits that the champion with memory eats in test episode 3; 0 with its state zeroed at every step
+
+
+def with_memory(folder: Path) -> Path:
+    """Write the champion.h5 of a network with memory, of weights at random."""
+    (folder / "memory.toml").write_text(SMALL.replace("dense = [4]", 'dense = []\nmemory = "gru:8"'))
+    experiment = evo.Experiment.load(folder / "memory.toml")
+    network, file = experiment.network(), folder / "champion.h5"
+    weights = np.random.default_rng(24).normal(size=network.size).astype(np.float32)
+    sections = {name: getattr(experiment, name).model_dump() for name in ("environment", "policy")}
+    about = {"algorithm": "ga", "seed": 1, **sections}
+    file.write_bytes(encode_champion(weights, network_layers(network), about)[0])
+    return file
 
 
 class Terminal:
@@ -86,17 +104,39 @@ def test_a_person_plays_alone_and_leaves() -> None:
 
 
 @pytest.mark.long
-def test_a_person_plays_beside_a_champion_on_the_same_fruits() -> None:
-    with terminal(CHAMPION, "--episode", 3, "--speed", 30) as (screen, process):
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_person_plays_beside_a_champion_on_the_same_fruits(tmp_path: Path, memory: bool) -> None:
+    champion, theirs = (with_memory(tmp_path), REMEMBERED) if memory else (CHAMPION, r"\d\d")
+    with terminal(champion, "--episode", 3, "--speed", 30) as (screen, process):
         shown = screen.until("an arrow begins")
         assert "test episode 3" in shown
         assert re.search(r"you +champion", shown)
-        for row in re.findall(r"│(.{20})│   │(.{20})│", shown):
+        for row in re.findall(r"│(.{10,20})│   │(.{10,20})│", shown):
             assert row[0] == row[1]  # the same start
         screen.press(DOWN)
-        screen.until(r"the champion wins: \d+ to \d\d")
+        screen.until(rf"the champion wins: \d+ to {theirs}\b")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def test_a_champion_with_memory_goes_on_from_its_state(tmp_path: Path) -> None:
+    run = evo.Run(with_memory(tmp_path), flags={"backend": "serial"})
+    with ExitStack() as stack:
+        shown, score = play._champion(run, stack)(3)
+    seed, policy, env = int(seeds_of_test_episodes(1, 3)[0]), run.champion, run.environment.env()
+    for is_kept in (True, False):
+        observation, over, actions = env.reset(seed=seed)[0], False, list[int]()
+        policy.reset()
+        while not over:
+            actions.append(policy(observation))
+            observation, _, terminated, truncated, _ = env.step(actions[-1])
+            over = terminated or truncated
+            if not is_kept:
+                policy.reset()
+        positions, fruits = run.environment.replayed(seed, actions)
+        assert ([one.text(False) for one in positions] == [one.text(False) for one in shown]) is is_kept
+        assert fruits == (REMEMBERED if is_kept else 0)
+    assert score == REMEMBERED
 
 
 def test_mistakes_are_a_line(tmp_path: Path) -> None:
