@@ -9,6 +9,7 @@ import pytest
 
 import evo
 from evo.games.catalogue import tmaze
+from evo.plugins import registry
 from evo.training.testing import playing, record
 from tests.helpers.calling import called, summary_of
 
@@ -37,6 +38,8 @@ parents = 4
 elites = 2
 episodes = 4
 """
+
+REFUSING = ("dqn", "erl", "reinforce", "sac", "td3")
 
 
 def test_a_champion_with_memory_goes_on_from_its_state_until_it_is_reset(tmp_path: Path) -> None:
@@ -89,11 +92,17 @@ def test_a_batch_has_a_state_for_each_and_some_are_reset(tmp_path: Path) -> None
     assert policy.scores(seen[0, 0]).tolist() == first[0].tolist()
 
 
-def test_what_learns_by_gradients_refuses_memory_in_a_line(tmp_path: Path) -> None:
+def test_what_evolves_takes_memory_and_what_learns_without_it_refuses_it_in_a_line(tmp_path: Path) -> None:
+    pole = MAZE.replace('"tmaze"\nlength = 3', '"gymnasium:Pendulum-v1"\nrescale_actions = true')
     (tmp_path / "maze.toml").write_text(MAZE)
-    for algorithm in ("dqn", "reinforce", "erl"):
-        _, err = called(tmp_path, "maze.toml", "--algorithm", algorithm, "--dry-run", code=2)
-        assert "policy.memory: this algorithm does not learn networks with memory" in err
+    (tmp_path / "pole.toml").write_text(pole)
+    for algorithm in registry.names("algorithms"):
+        if algorithm == "gp":
+            continue  # it evolves trees
+        refused, continuous = algorithm in REFUSING, algorithm in ("sac", "td3")
+        file = "pole.toml" if continuous else "maze.toml"
+        _, err = called(tmp_path, file, "--algorithm", algorithm, "--dry-run", code=2 if refused else 0)
+        assert ("policy.memory: this algorithm does not learn networks with memory" in err) == refused, algorithm
 
 
 def test_the_maze_shows_its_cue_once() -> None:
