@@ -1,6 +1,7 @@
 """CMA-ES with a full covariance matrix, for networks of at most 5,000 weights (Hansen and Ostermeier, 2001).
 
-Numbers of equations are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016), with positive weights only.
+Numbers of equations are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016). Candidates of the worse half
+have negative weights: the matrix learns from them where not to search (active CMA-ES; Jastrebski and Arnold, 2006).
 Its eigenvectors come from LAPACK, whose sums differ between machines: a run is exact on one numeric fingerprint.
 """
 
@@ -54,7 +55,17 @@ class Full(strategy.Distribution):
         self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
         self.c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)  # (eq. 56)
         self.c_1 = min(1.0, 2 / ((n + 1.3) * (n + 1.3) + mu_eff))  # (eq. 57)
-        self.c_mu = min(1 - self.c_1, 2 * (mu_eff - 2 + 1 / mu_eff) / ((n + 2) * (n + 2) + mu_eff))  # (eq. 58)
+        learned = 2 * (1 / 4 + mu_eff + 1 / mu_eff - 2)
+        self.c_mu = min(1 - self.c_1, learned / ((n + 2) * (n + 2) + mu_eff))  # (eq. 58)
+        worse = np.minimum(strategy.log_ranks(options.population), 0.0)  # [N]
+        total = -math.fsum(worse)
+        mu_eff_minus = total * total / math.fsum(worse * worse)
+        most = min(  # of the sum of negative weights (eq. 53)
+            1 + self.c_1 / self.c_mu,  # (eq. 50)
+            1 + 2 * mu_eff_minus / (mu_eff + 2),  # (eq. 51)
+            (1 - self.c_1 - self.c_mu) / (n * self.c_mu),  # (eq. 52): C stays positive definite
+        )
+        self._of_matrix = self.weights + worse * (most / total)  # [N]
         self.chi = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))  # expected length of a normal vector
         often = 1 / (10 * n * (self.c_1 + self.c_mu))  # (section B.2)
         self._every = options.eigen_every or max(1, int(often))
@@ -97,9 +108,11 @@ class Full(strategy.Distribution):
         h_sigma = length < (1.4 + 2 / (n + 1)) * self.chi * math.sqrt(1 - self.unbiased)
         self.p_c = (1 - c_c) * self.p_c + h_sigma * math.sqrt(c_c * (2 - c_c) * mu_eff) * y_w  # (eq. 45)
         delta = 0.0 if h_sigma else c_c * (2 - c_c)
-        self.covariance *= 1 - self.c_1 * (1 - delta) - self.c_mu  # (eq. 47)
+        of_matrix = strategy.shared_by_rank(fitness, self._of_matrix)
+        self.covariance *= 1 - self.c_1 * (1 - delta) - self.c_mu * math.fsum(of_matrix)  # (eq. 47)
         self.covariance += self.c_1 * np.outer(self.p_c, self.p_c)
-        self.covariance += self.c_mu * (y.T @ (weights[:, np.newaxis] * y))
+        lengths = np.where(of_matrix < 0, n / np.maximum((z * z).sum(axis=1), 1e-20), 1.0)  # (eq. 46)
+        self.covariance += self.c_mu * (y.T @ ((of_matrix * lengths)[:, np.newaxis] * y))
         self.sigma *= exp(c_sigma / self.d_sigma * (length / self.chi - 1))  # (eq. 44)
         self.sigma = max(self.sigma, self.options.sigma_floor)
         self._age += 1

@@ -225,13 +225,18 @@ def all_tie(fitness: NDArray[Any]) -> bool:
     return bool((fitness == fitness[0]).all())
 
 
-def recombination_weights(count: int) -> NDArray[np.float64]:
-    """Return ln((count + 1) / 2) - ln(rank) for the better half, 0 for the others, with sum 1.  # [count]
+def log_ranks(count: int) -> NDArray[np.float64]:
+    """Return ln((count + 1) / 2) - ln(rank), which is positive for the better half.  # [count]
 
-    Hansen, "The CMA Evolution Strategy: A Tutorial" (2016), eqs. 49 and 53 with positive weights only.
+    Hansen, "The CMA Evolution Strategy: A Tutorial" (2016), eq. 49.
     """
-    raw = [max(0.0, ln((count + 1) / 2) - ln(rank)) for rank in range(1, count + 1)]
-    return np.array(raw) / math.fsum(raw)
+    return np.array([ln((count + 1) / 2) - ln(rank) for rank in range(1, count + 1)])
+
+
+def recombination_weights(count: int) -> NDArray[np.float64]:
+    """Return the logarithms of the ranks of the better half, 0 for the others, with sum 1 (eq. 53).  # [count]"""
+    raw = np.maximum(log_ranks(count), 0.0)
+    return raw / math.fsum(raw)
 
 
 class Adam:

@@ -239,15 +239,20 @@ class PlainCma:
     def __init__(self, mean: NDArray[np.float64], sigma: float, count: int, diagonal: bool) -> None:
         n = len(mean)
         self.m, self.sigma, self.diagonal = mean.copy(), sigma, diagonal
-        w = np.maximum(0, np.log((count + 1) / 2) - np.log(np.arange(1, count + 1)))
+        ranks = np.log((count + 1) / 2) - np.log(np.arange(1, count + 1))
+        w, bad = np.maximum(0, ranks), np.minimum(0, ranks)
         self.w = w / w.sum()
         self.mu = 1 / (self.w**2).sum()
         self.cs = (self.mu + 2) / (n + self.mu + 5)
         self.ds = 1 + 2 * max(0, np.sqrt((self.mu - 1) / (n + 1)) - 1) + self.cs
         self.cc = (4 + self.mu / n) / (n + 4 + 2 * self.mu / n)
         self.c1 = 2 / ((n + 1.3) ** 2 + self.mu) * ((n + 2) / 3 if diagonal else 1)
-        self.cm = 2 * (self.mu - 2 + 1 / self.mu) / ((n + 2) ** 2 + self.mu) * ((n + 2) / 3 if diagonal else 1)
+        learned = self.mu - 2 + 1 / self.mu + (0 if diagonal else 0.25)
+        self.cm = 2 * learned / ((n + 2) ** 2 + self.mu) * ((n + 2) / 3 if diagonal else 1)
         self.cm = min(1 - self.c1, self.cm)
+        mu_minus = bad.sum() ** 2 / (bad**2).sum()
+        bounds = (1 + self.c1 / self.cm, 1 + 2 * mu_minus / (self.mu + 2), (1 - self.c1 - self.cm) / (n * self.cm))
+        self.all = self.w + (0 if diagonal else bad / -bad.sum() * min(bounds))
         self.chi = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
         self.C, self.ps, self.pc, self.t = np.eye(n), np.zeros(n), np.zeros(n), 0
 
@@ -263,8 +268,11 @@ class PlainCma:
         h = length / np.sqrt(1 - (1 - self.cs) ** (2 * self.t)) < (1.4 + 2 / (n + 1)) * self.chi
         self.pc = (1 - self.cc) * self.pc + h * np.sqrt(self.cc * (2 - self.cc) * self.mu) * yw
         delta = (1 - h) * self.cc * (2 - self.cc)
-        rank_one, rank_mu = np.outer(self.pc, self.pc), y.T @ np.diag(self.w) @ y
-        self.C = (1 + self.c1 * delta - self.c1 - self.cm) * self.C + self.c1 * rank_one + self.cm * rank_mu
+        white = (y @ root.T) ** 2
+        active = np.where(self.all < 0, self.all * n / white.sum(axis=1), self.all)
+        rank_one, rank_mu = np.outer(self.pc, self.pc), y.T @ np.diag(active) @ y
+        decay = 1 + self.c1 * delta - self.c1 - self.cm * self.all.sum()
+        self.C = decay * self.C + self.c1 * rank_one + self.cm * rank_mu
         if self.diagonal:
             self.C = np.diag(np.diag(self.C))
         self.sigma *= np.exp(self.cs / self.ds * (length / self.chi - 1))
