@@ -96,7 +96,7 @@ def played(module: Any, play: Any, **options: Any) -> Any:
     source = WeightSource(none, none, np.arange(1, 2, dtype=np.uint64), sigma)
     if play is Segment:
         play = Segment(environment.game.begin(np.arange(4, dtype=np.uint64)), 110)
-    task = Task(source, play, ActionRule())
+    task = Task(source, play, ActionRule(), record_transitions=True)  # as segments, so that one kernel is compiled
     return Rollout(network, environment).play(task, np.empty((0, network.size), np.float32))
 
 
