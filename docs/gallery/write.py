@@ -22,7 +22,8 @@ TRAINED = {
     "swingup": "games/ga_swingup.toml",
     "tmaze": "games/ga_tmaze.toml",
     **{name: f"games/{PPO.format(name)}" for name in ("breakout", "asterix", "freeway", "space_invaders")},
-    **{name: f"games/ppo_{name}.toml" for name in ("tictactoe", "connect_four", "duel", "pong")},
+    **{name: f"games/ppo_{name}.toml" for name in ("tictactoe", "duel", "pong")},
+    "connect_four": "games/ppo_connect_four_long.toml",
 }
 
 

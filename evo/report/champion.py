@@ -1,13 +1,16 @@
-"""The page of a champion: of Snake one that plays it in a browser, of another game one that shows recorded episodes.
+"""The page of a champion: one that plays the game in a browser, where the game has scripts, or recorded episodes.
 
-The former has the game and the network as JSON values, and test episodes that its play is compared with.
+The former has the game and the network as JSON values, and test episodes that its play is compared with. The scripts
+are those of Snake, and, beside the file of a game of several players, one of the same name: duel.js beside duel.py.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import math
 import string
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.environments import environment_of
+from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, counted
 from evo.games.catalogue import snake
 from evo.games.catalogue.snake import Options as Snake
@@ -25,7 +29,7 @@ from evo.networks.network import Options as Policy
 from evo.numbers import interval, number, percentage
 from evo.options import EnvironmentOptions
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Evaluator, WeightSource
+from evo.records import GOES_ON, Evaluator, WeightSource
 from evo.report.html import digest, element, inert, joined, section, table, whole_page
 from evo.report.replays import ShownEpisode, results_of, shown_episode
 from evo.store.run import Run
@@ -36,9 +40,7 @@ ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
     "sac": "SAC", "td3": "TD3", "erl": "evolutionary reinforcement learning",
 }  # fmt: skip
-BROWSER, GAME = Path(__file__).parent / "browser", Path(str(snake.__file__)).parent / "page"
-CORE = ("philox.js", "snake.js", "network.js", "episode.js")  # what plays; also runs in a worker and in Node
-INTERFACE = ("drawing.js", "interface.js", "verification.js")
+BROWSER, SNAKE = Path(__file__).parent / "browser", Path(str(snake.__file__)).parent / "page"
 STYLE, TEMPLATE = "page.css", "page.html"
 EPISODES = 200  # that a page can verify, unless asked for another number
 RECORDED = 32  # of which the worst, the median and the best are shown
@@ -53,22 +55,50 @@ SIDES = {
 }  # fmt: skip
 
 
+class Scripts(NamedTuple):
+    """What a page consists of."""
+
+    main: str
+    core: tuple[Path, ...]  # what plays; also runs in a worker and in Node
+    interface: tuple[Path, ...]
+
+
+def scripts_of(environment: Environment) -> Scripts | None:
+    """Return what a page of this environment consists of; None where it cannot play the game."""
+    game: Any = environment
+    if environment.players > 1:
+        rules = Path(str(sys.modules[game.definition.module].__file__)).with_suffix(".js")
+        return _scripts(BROWSER, rules, BROWSER / "match.js") if rules.exists() else None
+    if isinstance(getattr(environment, "options", None), Snake):
+        return _scripts(SNAKE, SNAKE / "snake.js", SNAKE / "episode.js", SNAKE / "drawing.js")
+    return None
+
+
+def _scripts(folder: Path, rules: Path, episode: Path, *drawing: Path) -> Scripts:
+    core = (BROWSER / "philox.js", rules, BROWSER / "network.js", BROWSER / "player.js", episode)
+    shared, last = (BROWSER / "controls.js", BROWSER / "canvas.js"), BROWSER / "verification.js"
+    return Scripts(text(folder / "main.html"), core, (*shared, *drawing, folder / "interface.js", last))
+
+
 def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) -> str:
     """Return the page of a champion that plays the first `episodes` of its test block.
 
     ConfigurationError: a page cannot play this champion. DataError: its outputs are not finite.
     """
     experiment, champion = run.config, run.champion
-    network, options = experiment.network(), experiment.environment
-    data = playable(options, network, champion.weights)
-    assert isinstance(options, Snake)  # or it would not be playable
+    network, environment = experiment.network(), environment_of(experiment.environment)
+    data, scripts = playable(environment, network, champion.weights), scripts_of(environment)
+    assert scripts is not None  # or it would not be playable
     block = experiment.test.block if run.test is None else run.test.block
-    score_metric = environment_of(options).episode_metrics.index("score")
+    seeds = seeds_of_test_episodes(episodes, block * BLOCK)
     with playing(experiment) as (evaluator, published):
         weights = published.publish(champion.weights[None])
-        recorded = record(weights, evaluator, score_metric, block * BLOCK, episodes)
+        recorded = record(weights, evaluator, environment, seeds)
+        if environment.players > 1:
+            results = played(weights, evaluator, seeds, EPISODES_PER_TASK, record_actions=True)
+            data["moves"] = [actions.tolist() for result in results for actions in result.actions or ()]
     data |= {"block": block, "first": block * BLOCK, "recorded": recorded._asdict()}
-    return page(title, summary(run), facts(run, command), data)
+    return page(title, summary(run), facts(run, command), data, scripts)
 
 
 def summary(run: Run) -> str:
@@ -117,37 +147,39 @@ def _layers(network: Network) -> str:
     return f"{', '.join([*texts, counted(network.outputs, 'output')])}{norm}"
 
 
-def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any]) -> str:
+def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any], scripts: Scripts) -> str:
     """Return the page, in which nothing of the arguments is read as HTML or script; scripts read `data` as JSON."""
-    core, interface, style = script(CORE), script(INTERFACE), text(STYLE)
-    return string.Template(text(TEMPLATE)).substitute(
+    core, interface, style = script(scripts.core), script(scripts.interface), text(BROWSER / STYLE)
+    return string.Template(text(BROWSER / TEMPLATE)).substitute(
         title=html.escape(title),
         summary=html.escape(summary),
         facts="\n".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts),
         scripts=" ".join(f"'{digest(part)}'" for part in (core, interface)),
         styles=f"'{digest(style)}'",
         style=style,
+        main=scripts.main,
         data=inert(data),
         core=core,
         interface=interface,
     )
 
 
-def text(name: str) -> str:
-    """Return the text of a file of the folder `browser`, or of the game's own folder."""
-    return ((GAME if (GAME / name).exists() else BROWSER) / name).read_text("utf-8")
+def text(file: Path) -> str:
+    """Return the text of a file."""
+    return file.read_text("utf-8")
 
 
-def script(names: Iterable[str]) -> str:
+def script(files: Iterable[Path]) -> str:
     """Return scripts as one, in strict mode."""
-    return '"use strict";\n' + "\n".join(map(text, names))
+    return '"use strict";\n' + "\n".join(map(text, files))
 
 
-def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.float32]) -> dict[str, Any]:
+def playable(environment: Environment, network: Network, weights: NDArray[np.float32]) -> dict[str, Any]:
     """Return game and network as the scripts of a page read them; ConfigurationError: a browser cannot repeat them."""
-    if not isinstance(options, Snake):
+    options: Any = getattr(environment, "options", None)
+    if scripts_of(environment) is None:
         raise ConfigurationError(f"--to html: a page cannot play {options.id}, only show it")
-    if options.observation == "features":
+    if isinstance(options, Snake) and options.observation == "features":
         raise ConfigurationError('--to html: a page draws the board, but the champion sees "features" alone')
     refuse_inference(network.options)
     if unknown := [layer.kind for layer in network.layers if not layer.weighted and not layer.gates]:
@@ -156,6 +188,15 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
         )
     if not np.isfinite(weights).all():
         raise ConfigurationError("--to html: some weights of the champion are not finite, so it cannot play")
+    return {
+        **(_snake(options) if isinstance(options, Snake) else _match(environment)),
+        "actions": network.actions,
+        "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
+        "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
+    }
+
+
+def _snake(options: Snake) -> dict[str, Any]:
     side, _, planes = options.shape
     oldest = LOCAL_AGE if options.observation == "local" else options.size**2
     return {
@@ -169,9 +210,16 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
         },
         "seen": {"kind": options.observation, "side": side, "planes": planes, "oldest": oldest},
         "mask": options.mask,
-        "actions": network.actions,
-        "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
-        "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
+    }
+
+
+def _match(environment: Any) -> dict[str, Any]:
+    options, names = environment.options, ["random", *environment.definition.baselines_of(environment.options)]
+    return {
+        "options": options.numbers,
+        "inputs": math.prod(environment.shape),
+        "names": [str(name) for name in environment.action_names],
+        "opponents": [names[-1 - drawn] for drawn in environment.definition.opponents_of(options)],
     }
 
 
@@ -192,18 +240,22 @@ class Recorded(NamedTuple):
     checksums: list[int]  # of every output of the network at every step
 
 
-def record(published: str, evaluator: Evaluator, score_metric: int, first: int, episodes: int) -> Recorded:
-    """Return what becomes of test episodes from `first` on, played greedily; DataError: outputs that are not finite."""
-    seeds = seeds_of_test_episodes(episodes, first)
-    recorded = Recorded([], [], [])
-    for start in range(0, episodes, EPISODES_PER_TASK):
-        part = seeds[start : start + EPISODES_PER_TASK]
-        (result,) = played(published, evaluator, part, record_transitions=True)
+def record(published: str, evaluator: Evaluator, environment: Environment, seeds: NDArray[np.uint64]) -> Recorded:
+    """Return what becomes of episodes of these seeds, played greedily; DataError: outputs that are not finite.
+
+    The score of an episode of several players is 1 where the champion wins, -1 where it loses, and otherwise 0.
+    """
+    recorded, names = Recorded([], [], []), environment.episode_metrics
+    for result in played(published, evaluator, seeds, EPISODES_PER_TASK, record_transitions=True):
         assert result.transitions is not None
-        lengths = result.lengths[0]
-        outputs = np.split(result.transitions.outputs, np.cumsum(lengths, dtype=np.int64)[:-1])
-        recorded.scores.extend(int(score) for score in result.episode_metrics[0, :, score_metric])
-        recorded.steps.extend(int(length) for length in lengths)
+        metrics, ends = result.episode_metrics[0], np.flatnonzero(result.transitions.ends != GOES_ON)
+        outputs = np.split(result.transitions.outputs, ends[:-1] + 1)
+        if environment.players == 1:
+            scores = metrics[:, names.index("score")]
+        else:
+            scores = metrics[:, names.index("won")] - metrics[:, names.index("lost")]
+        recorded.scores.extend(int(score) for score in scores)
+        recorded.steps.extend(int(length) for length in result.lengths[0])
         recorded.checksums.extend(map(checksum, outputs))
     return recorded
 

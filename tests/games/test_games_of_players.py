@@ -255,6 +255,26 @@ def test_tic_tac_toe_may_begin_behind_random_moves() -> None:
     assert len({board for board in boards if board[0] == 1}) == 9
 
 
+def test_a_centred_duel_shows_the_same_board_around_the_own_head() -> None:
+    random, whole, centred = np.random.default_rng(1), plain(duel), plain(duel, centred=True)
+    for seed in range(20):
+        whole.begin(0, seed)
+        centred.begin(0, seed)
+        status = GOES_ON
+        while status == GOES_ON:
+            row, column = divmod(int(centred.state.head[0, centred.state.seats_turn[0]]), 8)
+            seen = centred.observe(0)
+            assert seen.shape == (9, 9, 5)
+            assert seen[4, 4, 1] == 1.0
+            expected = np.zeros_like(seen)
+            expected[:8, :8, 1:] = whole.observe(0)[..., 1:]
+            expected[8, :, 0] = expected[:, 8, 0] = 1.0
+            assert np.array_equal(np.roll(seen, (row - 4, column - 4), (0, 1)), expected)
+            action = int(random.integers(4))
+            _, status = centred.step(0, action)
+            assert whole.step(0, action)[1] == status
+
+
 @pytest.mark.parametrize(("second", "returns"), [(1, [-0.5, -0.5]), (2, [-1.0, 1.0])])
 def test_two_snakes_that_die_at_once_may_both_lose(second: int, returns: list[float]) -> None:
     game = plain(duel, crash=-0.5)

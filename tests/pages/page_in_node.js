@@ -22,7 +22,23 @@ function played(champion, seed) {
   return { actions, outputs: base64(Float32Array.from(outputs)), score, steps, won, checksum: episode.checksum };
 }
 
+/** Play the moves of an episode again, and return what whoever is on turn sees before each, what is allowed, and the end. */
+function replayed(options, inputs, seed, moves) {
+  const match = new Match({ options, inputs, network: { begin: () => null } }, keyOf(seed));
+  const seen = [], allowed = [];
+  for (const action of moves) {
+    match.observation.fill(0);
+    match.game.observe(match.turn, match.observation);
+    seen.push(...match.observation);
+    allowed.push(match.game.allowed().map(Number));
+    if (match.over) throw new Error("it is over before the last move");
+    match.move(action);
+  }
+  return { seen: base64(Float32Array.from(seen)), allowed, over: match.over, returns: match.game.returns };
+}
+
 const answers = {
+  matches: ({ options, inputs, items }) => items.map(([seed, moves]) => replayed(options, inputs, seed, moves)),
   philox: ({ items }) => items.map(([key, counter]) => philox(keyOf(key), counter)),
   draw: ({ items }) => items.map(([key, index, below]) => draw(keyOf(key), index, below)),
   seeds: ({ items }) => items.map((number) => testEpisodeSeed(number)),

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.environment import Environment
 from evo.networks.network import Network
 from evo.records import Episodes, Result, Task, WeightSource
-from evo.report.champion import CORE, text
+from evo.report.champion import script, scripts_of
 from evo.rollouts.rollout import Rollout
 
 NODE = shutil.which("node")
@@ -39,10 +41,22 @@ def core_of(page: str) -> str:
     return str(found)
 
 
+def core_for(game: str, **options: Any) -> str:
+    """Return the scripts that play a game."""
+    scripts = scripts_of(environment_named(game, **options))
+    assert scripts is not None
+    return script(scripts.core)
+
+
+def environment_named(game: str, **options: Any) -> Any:
+    """Return the environment of a game with these options."""
+    return environment_of(Experiment.build(environment={"id": game, **options}).environment)
+
+
 def in_node(where: Path, *jobs: dict[str, Any], core: str = "") -> list[Any]:
     """Return the answers of page_in_node.js to these jobs, by the script of a page or by those of the package."""
     file = where / "core.js"
-    file.write_text(core or "\n".join(map(text, CORE)))
+    file.write_text(core or core_for("snake"))
     done = subprocess.run(
         [str(NODE), str(HARNESS), str(file)], input=json.dumps(jobs), capture_output=True, text=True, timeout=600
     )

@@ -19,7 +19,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness import streams
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.report.champion import checksum, page, playable, refuse_inference
+from evo.report.champion import Scripts, checksum, page, playable, refuse_inference
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations, random_weights
@@ -107,7 +107,7 @@ def test_a_page_states_facts_of_the_champion_s_file(run: Path, written: str) -> 
 
 def test_a_hostile_name_is_inert(run: Path, tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script><!--<img src=x onerror=alert(2)>"
-    told = page(hostile, hostile, [(hostile, hostile)], {"name": hostile})
+    told = page(hostile, hostile, [(hostile, hostile)], {"name": hostile}, Scripts("", (), ()))
     assert hostile not in told
     assert "<img" not in told
     assert told.count("<script") == 3
@@ -145,7 +145,7 @@ def test_what_a_browser_cannot_repeat_is_refused(changes: dict[str, Any], told: 
     experiment = Experiment.build(**changes)
     network = experiment.network()
     with pytest.raises(ConfigurationError, match=re.escape(told)):
-        playable(experiment.environment, network, np.zeros(network.size, np.float32))
+        playable(environment_of(experiment.environment), network, np.zeros(network.size, np.float32))
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
@@ -155,7 +155,7 @@ def test_weights_that_are_not_finite_are_refused() -> None:
         weights = np.zeros(network.size, np.float32)
         weights[5] = wrong
         with pytest.raises(ConfigurationError, match="not finite"):
-            playable(experiment.environment, network, weights)
+            playable(environment_of(experiment.environment), network, weights)
 
 
 def test_a_linear_network_has_no_inference_to_refuse() -> None:
@@ -263,7 +263,7 @@ def test_random_games_of_random_networks_have_the_bits_of_the_kernel(seed: int, 
     for k in range(6):
         experiment, network = random_experiment(random)
         weights, seeds = odd_weights(network, 100 * seed + k), random.integers(0, 1 << 64, 8, np.uint64)
-        data = playable(experiment.environment, network, weights)
+        data = playable(environment_of(experiment.environment), network, weights)
         episodes = {"kind": "episodes", "champion": data, "items": hexed(seeds)}
         (answers,) = in_node(tmp_path, episodes)
         assert_equal(played(network, environment_of(experiment.environment), weights, seeds), answers, network.outputs)
@@ -281,7 +281,7 @@ def test_random_networks_have_the_bits_of_the_kernel_on_any_input(seed: int, tmp
         seen[random.random(seen.shape) < 0.1] = random.choice(np.array([-0.0, 1e-44, -1e30], np.float32))
         job = {
             "kind": "outputs",
-            "champion": playable(experiment.environment, network, weights),
+            "champion": playable(environment_of(experiment.environment), network, weights),
             "items": [base64.b64encode(x.tobytes()).decode() for x in seen],
         }
         (answers,) = in_node(tmp_path, job)

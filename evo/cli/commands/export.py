@@ -51,9 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=(*networks.FORMATS, PAGE, *metrics.FORMATS),
         required=True,
         help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
-        "champion is a decision tree; html is a page in which the champion of Snake plays with the same bits, and "
-        "verifies it, or one that shows episodes of another game; csv, parquet and tensorboard (a directory) have the "
-        "metrics",
+        "champion is a decision tree; html is a page in which the champion of Snake, the duel or Connect Four plays "
+        "with the same bits, and verifies it, or one that shows episodes of another game; csv, parquet and tensorboard "
+        "(a directory) have the metrics",
     )
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
     parser.add_argument(
@@ -148,12 +148,12 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
 
 
 def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
-    from evo.report.champion import EPISODES, RECORDED, champion_page, recorded_page
+    from evo.report.champion import EPISODES, RECORDED, champion_page, recorded_page, scripts_of
 
     # No folders: a page is shared, and pages of equal champions are equal wherever these are.
     more = ["--episodes", str(episodes)] if episodes and episodes != EPISODES else []
     command = registry.command("evo", "export", source.resolve().name, "--to", PAGE, *more)
-    if run.config.environment.id == "snake":
+    if scripts_of(run.environment) is not None:
         number, what = episodes or EPISODES, "with {} to verify"
         text = champion_page(run, _title(source), printable(command), number).encode()
     else:

@@ -36,6 +36,11 @@ class Options(GameOptions):
         exclude_if=lambda crash: not crash,
         description="reward of both players where both die at once, which is a draw",
     )
+    centred: bool = Field(
+        False,
+        exclude_if=lambda centred: not centred,
+        description="show the board around the own head, with its walls",
+    )
     ticks: int = Field(200, ge=1, le=10_000, description="moves of both, after which the longer snake wins")
 
 
@@ -113,18 +118,30 @@ def step(state, options, b, actions, rewards, random):
 
 
 def observe(state, options, b, player, out):
-    """Show the own head and body, those of the other snake, and the fruit; bodies by the time they stay."""
-    n = options.size
+    """Show the own head and body, those of the other snake, and the fruit; bodies by the time they stay.
+
+    With `centred`, rows and columns go round so that the own head is in the middle. The first plane, which then would
+    always show the same cell, has a row and a column of wall between the last ones of the board and the first ones.
+    """
+    n, head = options.size, state.head[b, player]
+    size, down, right = n, 0, 0
+    if options.centred:
+        size = n + 1
+        down, right = size + n // 2 - head // n, size + n // 2 - head % n
+        for k in range(size):
+            out[(n + down) % size, k, 0] = 1.0
+            out[k, (n + right) % size, 0] = 1.0
     for side in range(2):
         who = player ^ side
         for cell in range(n * n):
             left = state.free_at[b, who, cell] - state.tick[b]
             if left > 0:
-                out[cell // n, cell % n, 2 * side + 1] = left / state.length[b, who]
-        if state.head[b, who] >= 0:
-            out[state.head[b, who] // n, state.head[b, who] % n, 2 * side] = 1.0
+                out[(cell // n + down) % size, (cell % n + right) % size, 2 * side + 1] = left / state.length[b, who]
+        head = state.head[b, who]
+        if head >= 0 and (side or not options.centred):
+            out[(head // n + down) % size, (head % n + right) % size, 2 * side] = 1.0
     if state.fruit[b] >= 0:
-        out[state.fruit[b] // n, state.fruit[b] % n, 4] = 1.0
+        out[(state.fruit[b] // n + down) % size, (state.fruit[b] % n + right) % size, 4] = 1.0
 
 
 def safe(state, options, b, player):
@@ -203,7 +220,7 @@ make = Game(
     options=Options,
     arrays=arrays,
     players=2,
-    shape=lambda options: (options.size, options.size, 5),
+    shape=lambda options: (options.size + options.centred, options.size + options.centred, 5),
     actions=4,
     begin=begin,
     step=step,

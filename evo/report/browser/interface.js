@@ -1,237 +1,179 @@
-// The page: a game that the champion plays, alone or beside the reader, and the buttons and keys that steer it.
+// The page of a game of several players: a match with the reader in one seat, or a test episode to watch.
 
-const SPEEDS = [1, 2, 4, 6, 8, 12, 20, 40, 80, 160, 400, 1000]; // steps per second
-const WATCHING = 5, PLAYING = 3; // places in SPEEDS to start with
-const BETWEEN_GAMES = 1600; // milliseconds
-const FRAME = 12; // milliseconds of a frame that steps may take, so that the page stays responsive
-const MOST_TURNS = 2; // key presses that wait for their step
-const LAST_EPISODE = 999999;
-const ARROWS = { ArrowUp: 0, ArrowRight: 1, ArrowDown: 2, ArrowLeft: 3 };
-const NAMES = { 3: ["Left", "Straight", "Right"], 4: ["Up", "Right", "Down", "Left"] };
+const WATCHING = 3, PLAYING = 2; // places in SPEEDS to start with
+const MOST_QUEUED = 2; // moves of the reader that wait for their step
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const champion = championOf(data);
-const at = (id) => document.getElementById(id);
-const still = matchMedia("(prefers-reduced-motion: reduce)");
-const dark = matchMedia("(prefers-color-scheme: dark)");
 let colours = palette();
-
-const game = {
-  number: 0, // of the test episode
-  episode: null,
-  human: null, // the reader's board, or null
-  turns: [], // directions that the reader has pressed and that are not played yet
-  playing: !still.matches,
-  speed: WATCHING,
-  share: 1, // of the last step that is shown
-  ended: 0, // milliseconds since the end
+const shown = {
+  match: null,
+  seat: 0, // of the reader; -1: none, a test episode is played
+  queue: [], // moves of the reader that are not played yet
+  held: -1, // the last one, which goes on where all move simultaneously
+  playing: false,
+  speed: PLAYING,
+  share: 0, // of a step that has passed
   last: 0, // time of the last frame
 };
+const watching = () => shown.seat < 0;
+const together = () => shown.match.game.turn === undefined;
+const awaited = () => !watching() && !together() && shown.match.turn === shown.seat;
 
-/** Begin a test episode; with `versus`, the reader plays the same one: the same start, the same fruits. */
-function begin(number, versus = game.human !== null) {
-  const seed = testEpisodeSeed(data.first + number);
-  game.number = number;
-  game.episode = new Episode(champion, seed);
-  game.human = versus ? new Board({ ...champion.rules, relative: false }, seed) : null;
-  game.turns = [];
-  game.share = 1;
-  game.ended = 0;
+/** Begin the match of a test episode, with the reader in the chosen seat. */
+function begin(number) {
   at("episode").value = number;
-  if (versus) game.playing = false; // until the first arrow
+  shown.seat = Number(at("seat").value);
+  shown.match = watching() ? new Episode(champion, data.first + number)
+    : new Match(champion, testEpisodeSeed(data.first + number));
+  shown.queue = [];
+  shown.held = -1;
+  shown.share = 0;
+  shown.playing = watching() ? !still.matches : !together(); // where all move simultaneously, the reader's move begins it
   show();
 }
 
-const championOver = () => game.episode.over;
-const humanOver = () => game.human === null || game.human.over !== ALIVE;
-const allOver = () => championOver() && humanOver();
-
+/** Play one step, or a move where players move in turn; nothing where the reader is to move first. */
 function tick() {
-  if (game.human !== null) game.human.move(game.turns.length > 0 ? game.turns.shift() : game.human.heading);
-  game.episode.step();
-  game.share = 0;
+  const { match, seat, queue } = shown;
+  do {
+    if (watching()) match.step();
+    else if (match.turn !== seat) match.move(match.decide());
+    else if (queue.length > 0 || together()) match.move(queue.length > 0 ? (shown.held = queue.shift()) : shown.held);
+  } while (match.waiting.length > 0);
 }
 
 function frame(now) {
-  const passed = Math.min(now - game.last, 250);
-  game.last = now;
-  if (game.playing && !allOver()) {
-    const until = performance.now() + FRAME;
-    game.share += (passed / 1000) * SPEEDS[game.speed];
-    while (game.share >= 1 && !allOver() && performance.now() < until) {
-      const rest = game.share - 1;
-      tick();
-      game.share = rest;
-    }
-    game.share = Math.min(game.share, 1); // a slow machine plays slower; it does not catch up later
+  const passed = Math.min(now - shown.last, 250);
+  shown.last = now;
+  if (shown.playing && !shown.match.over && !awaited()) {
+    shown.share += (passed / 1000) * SPEEDS[shown.speed];
+    for (; shown.share >= 1 && !shown.match.over && !awaited(); shown.share--) tick();
     show();
-  } else if (allOver() && game.share < 1) {
-    game.share = 1;
-    show();
-  } else if (game.playing && game.human === null && (game.ended += passed) > BETWEEN_GAMES) {
-    nextGame();
   }
   requestAnimationFrame(frame);
 }
 
-/** Return how a board ended, in words, or nothing while it goes on. */
-function ending(board) {
-  if (board.over === ALIVE) return "";
-  if (board.won) return `The board is full: ${board.score} fruits`;
-  const { starvation, maxSteps } = board.rules;
-  if (board.over === TERMINATED) return `Collision after ${board.score} fruits`;
-  const starved = starvation > 0 && board.hunger >= starvation;
-  return starved ? `Starved: ${starvation} steps without a fruit` : `Stopped after ${maxSteps} steps`;
-}
-
-function show() {
-  const { episode, human } = game;
-  const share = still.matches ? 1 : game.share;
-  const { board } = episode;
-  at("human").hidden = human === null; // before anything is drawn: it changes how large the boards are
-  document.body.classList.toggle("versus", human !== null);
-  at("versus").textContent = human === null ? "Play against it" : "Only watch";
-  drawBoard(at("champion-board"), board, share, colours);
-  drawObservation(at("seen"), episode.observation, champion.seen, colours);
-  at("fruits").textContent = board.score;
-  at("steps").textContent = board.steps;
-  at("speed").textContent = SPEEDS[game.speed];
-  at("champion-score").textContent = `${board.score}`;
-  const notFinite = episode.action === NOT_FINITE ? "The network's outputs are not finite" : "";
-  at("champion-end").textContent = notFinite || ending(board);
-  at("champion-board").setAttribute("aria-label", `The champion's board: ${board.score} fruits, ${board.steps} steps`);
-  at("play").textContent = allOver() ? "Again" : game.playing ? "Pause" : "Play";
-  at("step").disabled = human !== null || allOver();
-  at("slower").disabled = game.speed === 0;
-  at("faster").disabled = game.speed === SPEEDS.length - 1;
-  showAnswers();
-  if (human !== null) {
-    drawBoard(at("human-board"), human, share, colours);
-    at("human-score").textContent = `${human.score}`;
-    at("human-board").setAttribute("aria-label", `Your board: ${human.score} fruits, ${human.steps} steps`);
-    at("human-end").textContent = human.over !== ALIVE ? verdictOf(human.score, board.score)
-      : human.steps === 0 ? "Press an arrow key, or swipe" : "";
-  }
-}
-
-function verdictOf(mine, theirs) {
-  const own = ending(game.human);
-  if (!championOver()) return `${own}. The champion plays on`;
-  return `${own}. ${mine > theirs ? "You win" : mine < theirs ? "The champion wins" : "A draw"}, ${mine} to ${theirs}`;
-}
-
-/** Show the score of every action; the longer a bar, the nearer it is to the highest. */
-function showAnswers() {
-  const { outputs, action } = game.episode;
-  const highest = Math.max(...outputs.subarray(0, champion.actions));
-  for (let k = 0; k < champion.actions; k++) {
-    const row = at("answers").children[k];
-    row.classList.toggle("chosen", k === action);
-    row.querySelector(".value").textContent = outputs[k].toFixed(3);
-    row.querySelector("i").style.transform = `scaleX(${Math.exp(outputs[k] - highest)})`;
-  }
-}
-
-function playOrPause() {
-  if (allOver()) begin(game.number);
-  else if (game.human !== null && game.human.steps === 0) return; // it begins with an arrow
-  else game.playing = !game.playing;
+/** Take a move of the reader. */
+function take(action) {
+  const { match, queue, seat } = shown;
+  if (watching() || match.over || (!together() && !awaited())) return;
+  const last = queue.length > 0 ? queue[queue.length - 1] : match.game.headings?.[seat];
+  if (match.game.refuses(seat, action, last) || queue.length >= MOST_QUEUED) return;
+  queue.push(action);
+  shown.playing = true;
+  shown.share = 0;
+  if (!together()) tick();
   show();
 }
 
-function oneStep() {
-  if (game.human !== null || allOver()) return;
-  game.playing = false;
-  tick();
-  game.share = 1;
+function statusOf() {
+  const { match, seat } = shown;
+  const mine = watching() ? match.seat : seat, me = watching() ? "The champion" : "You";
+  const they = watching() ? match.opponent : "the champion";
+  if (match.over) {
+    const outcome = match.outcome(mine);
+    if (outcome === 0) return `A draw after ${match.steps} moves`;
+    const winner = outcome > 0 ? `${me} ${watching() ? "wins" : "win"}` : `${they[0].toUpperCase()}${they.slice(1)} wins`;
+    return `${winner} after ${match.steps} moves`;
+  }
+  if (watching()) return `Test episode ${at("episode").value}, against ${they}`;
+  if (together()) return shown.playing ? `Move ${match.steps}` : `Begin: ${Game.help}`;
+  return awaited() ? "Your move" : "The champion moves";
+}
+
+function show() {
+  const { match, seat, playing, speed } = shown;
+  const [columns, rows] = Game.size(champion.options), canvas = at("board");
+  canvas.style.aspectRatio = columns / rows;
+  match.game.draw(prepared(canvas, columns, rows), colours);
+  at("status").textContent = statusOf();
+  at("moves").hidden = watching();
+  [...at("players").children].forEach((line, player) => {
+    const who = player === seat ? "you" : watching() && player !== match.seat ? match.opponent : "the champion";
+    line.querySelector("b").textContent = `${Game.seats[player]}: ${who}`;
+    line.classList.toggle("turn", match.game.turn === player && !match.over);
+  });
+  at("play").textContent = match.over ? "Again" : playing ? "Pause" : "Play";
+  at("slower").disabled = speed === 0;
+  at("faster").disabled = speed === SPEEDS.length - 1;
+  if (match.outputs !== null) showAnswers(match.outputs, match.decided);
+}
+
+function playOrPause() {
+  if (shown.match.over) begin(Number(at("episode").value));
+  else if (watching() || !together() || shown.held >= 0) shown.playing = !shown.playing;
   show();
 }
 
 function changeSpeed(by) {
-  game.speed = Math.min(Math.max(game.speed + by, 0), SPEEDS.length - 1);
+  shown.speed = Math.min(Math.max(shown.speed + by, 0), SPEEDS.length - 1);
   show();
 }
 
-function nextGame() {
-  begin(game.number < LAST_EPISODE ? game.number + 1 : 0);
+/** Return the number of a test episode nearest to another one; only those with recorded moves can be watched. */
+function numbered(number) {
+  const count = Number(at("seat").value) < 0 ? data.moves.length : 1_000_000;
+  return Number.isInteger(number) && number >= 0 && number < count ? number : 0;
 }
 
-/** Take a turn of the reader. Turning back would be a collision that nobody wants, so it is ignored. */
-function turn(direction) {
-  const { human, turns } = game;
-  if (human === null || human.over !== ALIVE) return;
-  const heading = turns.length > 0 ? turns[turns.length - 1] : human.heading;
-  const back = direction === ((heading + 2) & 3) && human.body.length > 1;
-  if (!back && turns.length < MOST_TURNS && (direction !== heading || human.steps === 0)) turns.push(direction);
-  if (human.steps === 0 && !back) game.playing = true;
-}
-
-function toggleVersus() {
-  const versus = game.human === null;
-  game.speed = versus ? PLAYING : WATCHING;
-  game.playing = !versus;
-  begin(game.number, versus);
-  if (versus) at("human").scrollIntoView({ block: "nearest" });
-  at("versus").blur(); // or the space key would press the button again
-}
+const next = () => begin(numbered(Number(at("episode").value) + 1));
 
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select")) return;
   const { key } = event;
   if (key === " " && event.target.closest("button")) return; // it presses that button
-  if (game.human !== null && key in ARROWS) turn(ARROWS[key]);
+  if (key in Game.keys && !watching()) take(Game.keys[key]);
   else if (key === " ") playOrPause();
-  else if (key === "ArrowRight") oneStep();
   else if (key === "+" || key === "=") changeSpeed(1);
   else if (key === "-") changeSpeed(-1);
-  else if (key === "n" || key === "N") nextGame();
+  else if (key === "n" || key === "N") next();
   else return;
   event.preventDefault(); // the page does not scroll under the game
 }
 
-/** Steer by swiping over the reader's board. */
-function listenToSwipes(canvas) {
-  let from = null;
-  canvas.addEventListener("pointerdown", (event) => (from = [event.clientX, event.clientY]));
-  canvas.addEventListener("pointermove", (event) => {
-    if (from === null) return;
-    const right = event.clientX - from[0], down = event.clientY - from[1];
-    if (Math.max(Math.abs(right), Math.abs(down)) < 24) return;
-    turn(Math.abs(right) > Math.abs(down) ? (right > 0 ? 1 : 3) : down > 0 ? 2 : 0);
-    from = [event.clientX, event.clientY];
-  });
-  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (from = null));
+/** Return a button of a move. */
+function moveButton(label, action) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = label;
+  button.dataset.direction = action;
+  button.setAttribute("aria-label", data.names[action]);
+  button.addEventListener("pointerdown", () => take(action));
+  button.addEventListener("click", (event) => event.detail === 0 && take(action)); // by a key
+  return button;
 }
 
 function start() {
-  for (const name of NAMES[champion.actions]) {
-    const row = document.createElement("li");
-    const [label, value, bar] = ["name", "value", "bar"].map((kind) => {
-      const part = document.createElement("span");
-      part.className = kind;
-      return part;
-    });
-    label.textContent = name;
-    bar.append(document.createElement("i"));
-    row.append(label, value, bar);
-    at("answers").append(row);
-  }
+  const canvas = at("board");
+  listAnswers(data.names);
+  Game.seats.forEach((name, player) => {
+    at("seat").append(new Option(name, player));
+    const line = document.createElement("li"), chip = document.createElement("i");
+    chip.style.background = Game.chips[player];
+    line.append(chip, document.createElement("b"));
+    at("players").append(line);
+  });
+  at("seat").append(new Option("nobody, and watch", -1));
+  at("moves").className = Game.prototype.actionAt ? "columns" : "pad";
+  at("moves").append(...Game.labels.map(moveButton));
   at("block").textContent = `of block ${data.block}`;
+  at("help").textContent = `${Game.help}, `;
   at("play").addEventListener("click", playOrPause);
-  at("step").addEventListener("click", oneStep);
   at("slower").addEventListener("click", () => changeSpeed(-1));
   at("faster").addEventListener("click", () => changeSpeed(1));
-  at("next").addEventListener("click", nextGame);
-  at("versus").addEventListener("click", toggleVersus);
-  at("episode").addEventListener("change", () => {
-    const number = Number(at("episode").value);
-    begin(Number.isInteger(number) && number >= 0 && number <= LAST_EPISODE ? number : game.number);
+  at("next").addEventListener("click", next);
+  at("seat").addEventListener("change", () => {
+    shown.speed = Number(at("seat").value) < 0 ? WATCHING : PLAYING;
+    begin(numbered(Number(at("episode").value)));
+    at("seat").blur(); // or the arrows would choose another seat
   });
-  for (const button of document.querySelectorAll("[data-direction]")) {
-    button.addEventListener("pointerdown", () => turn(Number(button.dataset.direction)));
-  }
+  at("episode").addEventListener("change", () => begin(numbered(Number(at("episode").value))));
   document.addEventListener("keydown", pressed);
-  listenToSwipes(at("human-board"));
+  if (Game.prototype.actionAt) {
+    canvas.addEventListener("click", (event) => {
+      const [columns] = Game.size(champion.options);
+      take(shown.match.game.actionAt((event.offsetX / canvas.clientWidth) * columns));
+    });
+  } else listenToSwipes(canvas, take);
   dark.addEventListener("change", () => {
     colours = palette();
     show();

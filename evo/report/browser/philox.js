@@ -29,11 +29,11 @@ function philox(key, counter) {
   return [c0, c1, c2, c3];
 }
 
-/** Return draw number `index` of the stream `key`: an integer in [0, below), uniform by rejection. */
-function draw(key, index, below) {
+/** Return draw number `index` of the stream `key` for a purpose: an integer in [0, below), uniform by rejection. */
+function draw(key, index, below, purpose = 0) {
   const limit = Math.floor(4294967296 / below) * below;
   for (let attempt = 0; ; attempt++) {
-    for (const word of philox(key, [attempt, index, 0, 0])) {
+    for (const word of philox(key, [attempt, index, purpose, 0])) {
       if (word < limit) return word % below;
     }
   }

@@ -13,7 +13,7 @@ const pause = () => new Promise((resolve) => setTimeout(resolve));
 async function playHere(count, token, report) {
   let until = performance.now() + SLICE;
   for (let k = 0; k < count && !token.stopped; k++) {
-    const episode = new Episode(champion, testEpisodeSeed(data.first + k));
+    const episode = episodeOf(champion, data.first + k);
     while (!episode.over && !token.stopped) {
       episode.step();
       if (performance.now() > until) {
