@@ -22,8 +22,9 @@ TRAINED = {
     "swingup": "games/ga_swingup.toml",
     "tmaze": "games/ga_tmaze.toml",
     **{name: f"games/{PPO.format(name)}" for name in ("breakout", "asterix", "freeway", "space_invaders")},
-    **{name: f"games/ppo_{name}.toml" for name in ("tictactoe", "duel", "pong")},
+    **{name: f"games/ppo_{name}.toml" for name in ("tictactoe", "pong")},
     "connect_four": "games/ppo_connect_four_long.toml",
+    "duel": "games/ppo_duel_long.toml --seed 91",
 }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
-PLAYED = ["connect_four"]
+PLAYED = ["connect_four", "duel"]
 GALLERY = ROOT / "docs" / "gallery"
 VERDICT = "document.getElementById('verdict').textContent"
 STATUS = "document.getElementById('status').textContent"
@@ -61,6 +61,28 @@ def test_connect_four_is_played_by_keys_and_clicks_from_both_seats(browser: Brow
         assert page.evaluate(FINISHED)
         page.keyboard.press("n")
         assert page.locator("#episode").input_value() == "1"
+        assert complaints == []
+
+
+def test_the_duel_is_steered_by_arrows_and_begins_with_the_first_one(browser: Browser) -> None:
+    with opened(browser, GALLERY / "duel.html") as (page, complaints):
+        assert page.evaluate(STATUS).startswith("Begin: arrows")
+        page.keyboard.press("ArrowDown")  # back into the own neck
+        assert page.evaluate("shown.queue.length") == 0
+        page.evaluate("void (frame = () => {})")  # from here on, steps are the test's
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        page.evaluate("begin(0)")
+        before = page.evaluate("shown.match.game.heads[0]")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+        page.evaluate("tick()")
+        assert page.evaluate("shown.match.game.heads[0]") == before - 8
+        page.evaluate("tick()")
+        assert page.evaluate("shown.match.game.heads[0]") == before - 7
+        page.evaluate("tick()")
+        assert page.evaluate("shown.match.game.heads[0]") == before - 6
+        page.evaluate("while (!shown.match.over) tick(); show()")
+        assert page.evaluate(FINISHED)
         assert complaints == []
 
 

@@ -57,7 +57,7 @@ def test_a_page_has_the_rules_of_the_game(name: str, tmp_path: Path) -> None:
 
 
 @needs_node
-@pytest.mark.parametrize("game", ["connect_four"])
+@pytest.mark.parametrize("game", ["connect_four", "duel"])
 def test_the_gallery_plays_the_recorded_matches(game: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "gallery" / f"{game}.html").read_text()
     data = data_of(page)
@@ -105,4 +105,4 @@ def test_a_page_is_written_with_the_moves_and_the_bits_of_the_kernel(tmp_path: P
     assert [each["checksum"] for each in answers] == data["recorded"]["checksums"]
     assert [each["score"] for each in answers] == data["recorded"]["scores"]
     assert data["opponents"] == ["one_ply"]
-    assert not re.search(r"https?:|src=|@import|url\\(", page)
+    assert not re.search(r"https?:|src=|@import|url\(", page)
