@@ -120,6 +120,8 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what moves a cursor 
 
 def printable(text: str) -> str:
     """Return the text with everything escaped that could move a terminal's cursor or hide what stands there."""
+    if text.isprintable():
+        return str(text)
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from functools import cache, lru_cache
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -44,13 +45,18 @@ _loaded: dict[tuple[str, str], ModuleType] = {}
 
 def names(folder: str, function: str = "make") -> list[str]:
     """Return the names that can be used: the modules of a folder that define `function`, and loaded plug-ins."""
+    return sorted({name for place, name in _loaded if place == folder} | _ours(folder, function))
+
+
+@cache
+def _ours(folder: str, function: str) -> frozenset[str]:
     definition = re.compile(rf"^(def {function}\(|{function} = )".encode(), re.MULTILINE)
-    found = {name for place, name in _loaded if place == folder}
+    found = set()
     for place in PLACES.get(folder, (folder,)):
         there = ROOT / place.replace(".", "/")
         found |= {path.stem for path in there.glob("[!_]*.py") if definition.search(path.read_bytes())}
         found |= {path.parent.stem for path in there.glob("*/__init__.py") if definition.search(path.read_bytes())}
-    return sorted(found)
+    return frozenset(found)
 
 
 def find(folder: str, name: str) -> ModuleType:
@@ -81,6 +87,7 @@ def summary(folder: str, name: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
+@lru_cache
 def _source(folder: str, name: str) -> Path:
     """Return the path of a module of ours, less its suffix; that in the kind's own folder where there is none."""
     paths = [ROOT / place.replace(".", "/") / name for place in PLACES.get(folder, (folder,))]

@@ -266,18 +266,24 @@ def _set_aside(directory: Path) -> Path:
 
 def provenance() -> dict[str, object]:
     """Return the [provenance] section of a resolved configuration."""
-    versions = {}
-    for package in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     return {
         "format": FORMAT,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {"snake-evo": __version__, **versions},
-        "git_commit": git_commit(ROOT),
+        "versions": {"snake-evo": __version__, **_versions()},
+        "git_commit": made_by()["git_commit"],
         "fingerprint": "",  # those of a run have files of their own
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages that are installed: read once a process, which keeps what it has loaded."""
+    found = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 @cache
