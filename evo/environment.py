@@ -44,6 +44,14 @@ def computed_once(function: Callable[[Any], Any]) -> Any:
     return cached_property(function)
 
 
+def real_array(values: Any) -> NDArray[Any]:
+    """Return what was given as an array; TypeError: texts, dates, complex or masked numbers; ValueError: ragged."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biufO" or np.ma.is_masked(values):  # O: numbers of Python
+        raise TypeError("texts, dates, complex and masked numbers do not fit, real ones do")
+    return found
+
+
 class Environment(Protocol):
     """An environment of an experiment; one of a plug-in subclasses it, and so has the defaults."""
 

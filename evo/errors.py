@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from numbers import Integral
 from typing import Any
 
 # Numbers of OSErrors that mean that the machine lacks something.
@@ -150,6 +151,18 @@ def cell(value: object) -> object:
 def notice(text: str) -> None:
     """Print a line that a user should know, on standard error."""
     print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def refuse_uncallable(progress: object) -> None:
+    """Raise a ConfigurationError where what is to be told of progress is no function."""
+    if progress is not None and not callable(progress):
+        raise ConfigurationError(f"progress: {progress!r:.40} is not a function, as print is")
+
+
+def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise a ConfigurationError where an argument is no whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        raise ConfigurationError(f"{name}: must be a whole number from {least} to {most}, not {value!r:.40}")
 
 
 def extra(module: str, wanted: str) -> Any:

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
+from evo.environment import real_array
 from evo.environments.problem import PREFIX, Fitness, Problem
-from evo.errors import ConfigurationError, did_you_mean
+from evo.errors import ConfigurationError, did_you_mean, refuse_uncallable
 from evo.files.layout import CHAMPION
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel, describe, is_model
@@ -70,6 +71,7 @@ def _search(
     progress: Callable[[Row], object] | None = None,
     **sections: Mapping[str, object],
 ) -> Optimum:
+    refuse_uncallable(progress)
     problem, outer = _declared(fitness, start, minimises, lower, upper, measures), registry.searched_here.get()
     if not isinstance(workers, Mapping):
         workers = {"backend": "serial"} if workers == 1 else {"count": workers}
@@ -192,10 +194,7 @@ class Search:
         if not len(self._asked):
             raise ConfigurationError("fitness: ask comes first")
         try:
-            given = np.asarray(fitness)
-            if given.dtype.kind not in "biufO":  # neither texts nor dates; O: numbers of Python
-                raise TypeError
-            values = given.astype(np.float64)
+            values = real_array(fitness).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ConfigurationError(f"fitness: {fitness!r:.60} is not {len(self._asked)} numbers") from None
         if values.shape != (len(self._asked),):

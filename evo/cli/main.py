@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
     tolerate_failures()
     if words and words[0] in ("-V", "--version"):
         print(__version__)
-        return 0
+        return _complete(0)
     if words and words[0] not in ("-h", "--help"):
         close = did_you_mean(words[0], known) or f" (there are {', '.join(known)})"
         print(f"{program}: {printable(words[0])} is not a command{close}", file=sys.stderr)
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
     print(f"usage: {program} COMMAND ...\n\ncommands, each with its own --help:")
     for name in known:
         print(f"  {name:<10} {registry.summary('cli.commands', name)}")
-    return 0 if words else 2
+    return _complete(0 if words else 2)
 
 
 def main_run(argv: Sequence[str] | None = None) -> int:
@@ -115,6 +115,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         code = stop.exit_code if isinstance(stop, Stopped) else 130
         summary.status = "interrupted"
         _say("interrupted" if summary.run_dir is None else f"interrupted; {_saved(summary)}")
+    except SystemExit:  # --help has been printed
+        raise SystemExit(_complete(0)) from None
     except Exception as problem:
         known = _known(problem)
         if known is None:
@@ -134,8 +136,13 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
     elif "--json" in words and facts is not None:
         print(one_line(facts), flush=True)
-    read = "--json" in words or not summarised  # a run goes on without readers of what it shows
-    if code == 0 and read and (why := lost_output()):
+    read = not summarised or {"--json", "--dry-run"} & {*words}  # a run goes on without readers of what it shows
+    return _complete(code) if read else code
+
+
+def _complete(code: int) -> int:
+    """Return the exit code, or that of a full disk where standard output has lost something, with a line."""
+    if code == 0 and (why := lost_output()):
         _say(f"standard output: {why}; what was printed is not complete")
         return ResourceError.exit_code
     return code

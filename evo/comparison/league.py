@@ -16,7 +16,14 @@ from evo.comparison.formats import Column, Grid
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM
-from evo.errors import ConfigurationError, DataError, counted, did_you_mean
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    counted,
+    did_you_mean,
+    refuse_other_than_whole,
+    refuse_uncallable,
+)
 from evo.files.layout import distinguished
 from evo.numbers import UNKNOWN, number, percentage
 from evo.plugins import registry
@@ -26,10 +33,12 @@ from evo.rollouts.seatings import RANDOM_MOVES, Seated, SeatPlayer, play_seats
 from evo.statistics import Interval, cycles, mean_interval, ratings
 from evo.store.run import Run
 from evo.store.sandbox import reading_several
-from evo.training.testing import BLOCK
+from evo.training.testing import BLOCK, LAST_BLOCK
 
 EPISODES = 200  # of a pair, from each seat, unless asked for another number
+MOST_OPENING = 1000  # moves
 FEW = 10  # games of a pair that differ, up to which a reader should know it
+MODES = {"greedy": "greedy", "sample": "softmax"}  # rules of action
 Player = str | Path | Run
 
 
@@ -116,7 +125,7 @@ class RoundRobin:
         """Play seeds [E] in all seatings, seed by seed; return who sat where, and what came of it.  # [E S, players]"""
         seating = np.tile(self.seatings(first, second), (len(seeds), 1))
         each = np.repeat(seeds, len(seating) // len(seeds))
-        rule = RULES["softmax" if mode == "sample" else "greedy"]
+        rule = RULES[MODES[mode]]
         return seating, play_seats(self.environment.game, self.players, seating, each, opening, rule)
 
 
@@ -204,8 +213,14 @@ def league(
 
     `players` are run directories, files of champions, `Run`s, or baselines as GAME:BASELINE. The first `opening` moves
     of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
-    gets a line before each pair. ConfigurationError, DataError: as `round_robin_of`.
+    gets a line before each pair. ConfigurationError: an argument is wrong; also, and DataError: as `round_robin_of`.
     """
+    refuse_uncallable(progress)
+    refuse_other_than_whole("episodes", episodes, 2, BLOCK)
+    refuse_other_than_whole("block", block, 0, LAST_BLOCK)
+    refuse_other_than_whole("opening", opening, 0, MOST_OPENING)
+    if mode not in MODES:
+        raise ConfigurationError(f"mode: must be {' or '.join(MODES)}, not {mode!r:.40}")
     games = players if isinstance(players, RoundRobin) else round_robin_of(players, sets)
     count, names = len(games.players), games.names
     if count < 2:

@@ -19,7 +19,7 @@ from pathlib import Path
 from evo.comparison.file import ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
 from evo.comparison.tables import Comparison, comparison_of
-from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line
+from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line, refuse_uncallable
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
 from evo.plugins import registry
@@ -51,6 +51,7 @@ def compare(
     `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run.
     ConfigurationError: all mistakes of the file, a line each. LockedError: another process trains it.
     """
+    refuse_uncallable(progress)
     if not what:
         raise ConfigurationError("name a comparison file, or the directories of runs")
     file = comparison_file_among(paths := [Path(one) for one in what])

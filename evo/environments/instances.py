@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environment import Normalisation
+from evo.environment import Normalisation, real_array
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
 from evo.process import is_passed_on
@@ -129,17 +129,18 @@ class Instance:
 
     def _number(self, reward: Any) -> float:
         try:
-            return float(np.asarray("None" if reward is None else reward, np.float64).reshape(()))
-        except (TypeError, ValueError):
-            raise self._fault("step", f"the reward {reward!r:.40}", "a reward must be a number") from None
+            return float(real_array("None" if reward is None else reward).astype(np.float64).reshape(()))
+        except (TypeError, ValueError, OverflowError):
+            raise self._fault("step", f"the reward {_shown(reward)}", "a reward must be a number") from None
 
     def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
         try:
-            self.observation = np.array(() if observation is None else observation, np.float32)  # it may change theirs
-        except (TypeError, ValueError):
+            found = real_array(() if observation is None else observation)
+            self.observation = np.array(found, np.float32)  # it may change theirs
+        except (TypeError, ValueError, OverflowError):
             must = f"it must be numbers of shape {self.shape}"
-            raise self._fault(hook, f"the observation {observation!r:.40}", must) from None
-        if self.observation.size != self._size:
+            raise self._fault(hook, f"the observation {_shown(observation)}", must) from None
+        if self.observation.size != self._size or (found.ndim > 1 and _long(found.shape) != _long(self.shape)):
             what = f"an observation of shape {self.observation.shape}"
             raise self._fault(hook, what, f"its shape must be {self.shape}, as observation_space says")
         if not isinstance(info, Mapping):
@@ -149,12 +150,12 @@ class Instance:
 
     def _allowed(self, hook: str, mask: Any, over: bool) -> NDArray[np.int8] | None:
         try:
-            found = np.asarray(mask)
-        except ValueError:  # of several lengths
+            found = real_array(mask)
+        except (TypeError, ValueError):
             found = np.empty(0)
         must = f"action_mask must be {self._actions} numbers, 1 for an action that is allowed and 0 for others, or None"
         if found.shape != (self._actions,) or not np.array_equal(found, found != 0):
-            raise self._fault(hook, f"info with action_mask = {' '.join(repr(mask).split()):.60}", must)
+            raise self._fault(hook, f"info with action_mask = {_shown(mask)}", must)
         if not found.any():
             if over:  # nothing is left to do
                 return None
@@ -169,6 +170,16 @@ def close(env: Any) -> None:
     except Exception as error:
         name = type(getattr(env, "unwrapped", env)).__qualname__
         notice(f"{name}.close {mistakes.exception_text(error)}")
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of what stands for a value in Python, on one line."""
+    return f"{' '.join(repr(value).split()):.60}"
+
+
+def _long(shape: tuple[int, ...]) -> list[int]:
+    """Return the sides of a shape that are not 1."""
+    return [side for side in shape if side != 1]
 
 
 def _described(returned: Any) -> str:

@@ -144,8 +144,8 @@ def _number(found: Any) -> float:
 def _numbers(name: str, values: Any) -> NDArray[np.float32]:
     try:
         with np.errstate(over="ignore"):
-            return np.array(values, np.float32)
-    except (TypeError, ValueError):
+            return np.array(environment.real_array(values), np.float32)
+    except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
 
 

@@ -67,6 +67,15 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
         raise
 
 
+def parted(path: Path) -> bool:
+    """Give a file with other names, as in a copy by `cp -l`, its own content; return whether it had any."""
+    status = os.lstat(path) if os.path.lexists(path) else None
+    if status is None or not stat.S_ISREG(status.st_mode) or status.st_nlink == 1:
+        return False
+    replace_file(path, path.read_bytes())
+    return True
+
+
 def write_whole(file: Path, write: Callable[[Path], object]) -> None:
     """Have `write` write a file in a temporary folder, and move it to its place when it is complete.
 

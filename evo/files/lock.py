@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evo.errors import DataError, LockedError, ResourceError, notice
-from evo.files.durable import open_regular, resources
+from evo.files.durable import open_regular, parted, resources
 
 LOCK = "lock"
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # from file systems that do not support them
@@ -124,6 +124,10 @@ class Held:
                 self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
                 self.file = self._opened(directory / name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
                 hold(self.file, directory)
+                if parted(directory / name):  # else what is written here would stand in a copy, too
+                    release(self._descriptors.pop())
+                    self.file = self._opened(directory / name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+                    hold(self.file, directory)
         except BaseException:
             self.release()
             raise

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from evo.config.experiment import Experiment
 from evo.config.sections import SPENT, amount_text
-from evo.errors import counted
+from evo.errors import ConfigurationError, counted, refuse_other_than_whole
 from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
@@ -18,6 +18,7 @@ from evo.training import accounting
 
 CHECKPOINTS = 4  # kept besides those of `run.keep_every`: the last three and the best
 EVALUATING = ("seconds_validating", "seconds_testing")
+MOST_WORKERS = 100_000
 FULL = 0.9  # share of free memory or disk from which on there is a warning
 PARTS = {
     **accounting.PARTS,
@@ -81,8 +82,13 @@ class Estimate:
 def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
     """Estimate time, memory and disk of a run, also with other workers, by a probe.
 
-    ResourceError or ConfigurationError where it cannot run.
+    `workers` are numbers of workers; the probe plays for about `seconds`. ResourceError or ConfigurationError where it
+    cannot run, or an argument is wrong.
     """
+    for count in workers:
+        refuse_other_than_whole("workers", count, 1, MOST_WORKERS)
+    if not 0 < seconds < math.inf:
+        raise ConfigurationError(f"seconds: must be a positive number, not {seconds!r:.40}")
     return estimated(experiment, probe(experiment, seconds), available(), free_disk(Path("runs")), workers)
 
 

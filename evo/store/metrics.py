@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError, counted, notice
-from evo.files.durable import append, checksummed, lines_of, resources, without_checksum
+from evo.files.durable import append, checksummed, lines_of, parted, resources, without_checksum
 from evo.files.layout import EVALUATIONS, METRICS
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def looked_at(directory: Path, block: int, episodes: int) -> int:
 
 
 def _append(path: Path, values: Mapping[str, Any]) -> None:
+    parted(path)  # a copy by `cp -l` has its own
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
     try:
         size = os.fstat(descriptor).st_size

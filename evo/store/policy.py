@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment
-from evo.environment import Environment
+from evo.environment import Environment, real_array
 from evo.errors import DataError
 from evo.networks.network import Network
 from evo.plugins.registry import find
@@ -52,13 +52,14 @@ class Policy:
         """Return the action of the highest score, the first of equals; of continuous actions, their means.
 
         observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
-        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape.
+        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape; TypeError:
+        texts, complex or masked numbers.
         """
         scores = self.scores(observations)[..., : self.network.actions]
         if self._continuous:
             return scores
         if action_masks is not None:
-            scores = np.where(np.asarray(action_masks).reshape(scores.shape) != 0, scores, -np.inf)
+            scores = np.where(real_array(action_masks).reshape(scores.shape) != 0, scores, -np.inf)
         actions = scores.argmax(axis=-1)
         return int(actions) if scores.ndim == 1 else actions
 
@@ -87,7 +88,7 @@ class Policy:
         observations [*shape] and state [S] -> [O] and [S], or [B, *shape] and [B, S] -> [B, O] and [B, S]. S is
         `network.memory`, 0 without memory. ValueError: another shape.
         """
-        seen, shape = np.asarray(observations, np.float32), self.network.shape
+        seen, shape = real_array(observations).astype(np.float32, copy=False), self.network.shape
         if shape not in (seen.shape, seen.shape[1:]):
             raise ValueError(
                 f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"

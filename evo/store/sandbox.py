@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.arrays import Layout, decode
-from evo.files.durable import open_regular, write_all
+from evo.files.durable import open_regular, resources, write_all
 from evo.files.layout import LARGEST_CHAMPION
 from evo.store.champion import (
     ABOUT_LARGEST,
@@ -69,7 +69,8 @@ def read_champion(path: Path, *, keras: bool = False) -> Champion:
     """
     file = champion_file(path)
     with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
-        head = os.pread(descriptor, 512, 0)
+        with resources("read", file):
+            head = os.pread(descriptor, 512, 0)
         if not head.startswith(SIGNATURE) and not (keras and head.startswith(ZIP)):
             raise DataError(
                 f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}; "

@@ -17,7 +17,7 @@ from evo.comparison.methods import Method, method_of
 from evo.comparison.runs import ComparedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
-from evo.errors import DataError, ResourceError, counted, extra, first_line
+from evo.errors import DataError, ResourceError, counted, extra, first_line, refuse_uncallable
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
@@ -76,6 +76,7 @@ def sweep(
     "ga.sigma=0.01..1:log". `sets`, `plugins` and `flags` (algorithm, seed, generations, workers, backend) are as in a
     run. `progress` gets a line for every run and every decision. A sweep that was stopped goes on by the same call.
     """
+    refuse_uncallable(progress)
     registry.load(plugins, file)
     options = {"sets": sets, "seeds": seeds, "retest": retest, "trials": trials, "directory": directory}
     return swept(PlannedSweep.of(file, over, flags=flags, **options), progress)  # type: ignore[arg-type]

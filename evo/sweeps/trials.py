@@ -18,7 +18,7 @@ from typing import Any
 from evo.comparison.runs import PlannedRun
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, counted, extra, printable
+from evo.errors import ConfigurationError, counted, extra, printable, refuse_other_than_whole
 from evo.files.hashing import first_hash
 from evo.store.run_directory import file_instead
 from evo.sweeps.race import Journal
@@ -181,11 +181,10 @@ class PlannedSweep:
             raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
         file = Path(file)
         axes_of(over)
-        limits = (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS), ("trials", trials or 1, MOST_TRIALS))
-        for name, number, most in limits:
-            if not 1 <= number <= most:
-                raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
+        for name, number in (("seeds", seeds), ("retest", retest)):
+            refuse_other_than_whole(f"--{name}", number, 1, MOST_SEEDS)
         if trials is not None:
+            refuse_other_than_whole("--trials", trials, 1, MOST_TRIALS)
             extra("optuna", "--search")
         texts: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
         first = Experiment.load(file, *sets, **texts).run.seed

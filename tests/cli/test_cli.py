@@ -178,16 +178,16 @@ def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
 @pytest.mark.long
 def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     command = f"{sys.executable} -m evo run {experiment} --dry-run --json"
-    for shell in (f"{command} >&-", f"{command.removesuffix(' --json')} > /dev/full"):
-        done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+    closed = ["sh", "-c", f"{command} >&-"]
+    done = subprocess.run(closed, cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
     pipe = f"({command}; echo $? >&2) | true"
     assert (
         subprocess.run(["sh", "-c", pipe], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False).stderr == b"0\n"
     )
 
 
-@pytest.mark.parametrize("words", ["list ga", "run experiments/ga_snake_6x6.toml --dry-run --json"])
+@pytest.mark.parametrize("words", ["--help", "run --help", "list ga", "run experiments/ga_snake_6x6.toml --dry-run"])
 def test_what_a_full_disk_has_lost_is_an_error_where_output_was_asked_for(words: str) -> None:
     shell = f"{sys.executable} -m evo {words} > /dev/full"
     done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,3 +207,19 @@ def test_of_more_than_two_seats_a_player_has_one_or_all_others(monkeypatch: pyte
     assert games.seatings(0, 1).tolist() == [[0, 1], [1, 0]]
     monkeypatch.setitem(games.environment.__dict__, "players", 3)
     assert games.seatings(0, 1).tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"episodes": 1}, "episodes: must be a whole number from 2"),
+        ({"episodes": 2.5}, "episodes: must be a whole number"),
+        ({"block": -1}, "block: must be a whole number from 0"),
+        ({"opening": -1}, "opening: must be a whole number from 0"),
+        ({"mode": "best"}, "mode: must be greedy or sample, not 'best'"),
+        ({"progress": True}, "progress: True is not a function"),
+    ],
+)
+def test_wrong_arguments_are_named_before_a_game(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(evo.EvoError, match=said):
+        evo.league(["tictactoe:random", "tictactoe:perfect"], **words)

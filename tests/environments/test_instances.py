@@ -112,13 +112,19 @@ STEP = [
     (changed(0, {"a": 1}), "gave the observation {'a': 1} in step 3"),
     (changed(0, np.zeros(3)), "gave an observation of shape (3,) in step 3; its shape must be (2,)"),
     (changed(1, None), "gave the reward None in step 3; a reward must be a number"),
+    (changed(0, np.ma.masked_array([0, 1], mask=[0, 1])), "gave the observation masked_array(data=[0, --]"),
+    (changed(0, np.array([1j, 0])), "gave the observation array([0.+1.j, 0.+0.j]) in step 3"),
     (changed(1, [1.0, 2.0]), "gave the reward [1.0, 2.0] in step 3"),
+    (changed(1, np.ma.masked), "gave the reward masked in step 3"),
+    (changed(1, np.timedelta64(3, "s")), "gave the reward np.timedelta64(3,'s') in step 3"),
+    (changed(1, 10**400), "gave the reward 1000"),
     (changed(2, None), "gave terminated = None in step 3; terminated must be true or false"),
     (changed(3, "no"), "gave truncated = 'no' in step 3"),
     (changed(4, None), "gave None as info in step 3; info must be a dictionary"),
     (masked([1]), "gave info with action_mask = [1] in step 3; action_mask must be 2 numbers"),
     (masked(np.ones((1, 2))), "action_mask = array([[1., 1.]]) in step 3"),
     (masked([1, 0, 1]), "action_mask = [1, 0, 1] in step 3"),
+    (masked(np.ma.masked_array([1, 1], mask=[0, 1])), "action_mask = masked_array(data=[1, --]"),
     (masked([2, 0]), "action_mask = [2, 0] in step 3"),
     (masked("all"), "action_mask = 'all' in step 3"),
     (masked(([1], [1, 2])), "action_mask = ([1], [1, 2]) in step 3"),
@@ -148,6 +154,13 @@ def test_what_a_reset_returns_is_checked(odd: Callable[..., Any], begun: Any, sa
     with pytest.raises(ConfigurationError) as error:
         played(odd(begun=begun))
     assert f"Odd.reset {said}" in str(error.value)
+
+
+def test_an_observation_of_other_sides_is_refused_though_its_numbers_are_as_many(odd: Callable[..., Any]) -> None:
+    for seen in (np.zeros((2, 3)), np.zeros((1, 2, 3)), np.zeros(6)):
+        Instance.of(odd(observations=Box(-1, 1, (2, 3)), begun=(seen, {}))).reset(1)
+    with pytest.raises(ConfigurationError, match=r"of shape \(3, 2\); its shape must be \(2, 3\)"):
+        Instance.of(odd(observations=Box(-1, 1, (2, 3)), begun=(np.zeros((3, 2)), {}))).reset(1)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, FileNotFoundError, ZeroDivisionError])

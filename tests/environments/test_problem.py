@@ -370,6 +370,14 @@ def test_both_directions_have_the_options_of_one_signature() -> None:
     assert {"fitness", "start", "lower", "upper", "workers", "progress"} <= {*options}
 
 
+def test_what_is_masked_is_no_number_and_what_cannot_be_called_hears_of_no_progress(tmp_path: Path) -> None:
+    hidden = np.ma.masked_array([1.0, 2.0], mask=[0, 1])
+    for words in ({"start": hidden}, {"start": 2, "lower": hidden}, {"start": 2, "progress": True}):
+        with pytest.raises(ConfigurationError, match=r"is neither a number nor a vector|progress: True is not a func"):
+            evo.minimise(lambda x: 0.0, generations=1, run_dir=tmp_path / "run", **words)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
 def test_mistakes_in_telling_are_named() -> None:
     with pytest.raises(ConfigurationError, match="episodes: tell the mean"):
         evo.Search(2, episodes=4)
@@ -388,6 +396,7 @@ def test_mistakes_in_telling_are_named() -> None:
         np.array([1j]),
         np.array(["2020-01-01"], "datetime64[s]"),
         np.zeros(1, [("a", float)]),
+        np.ma.masked_array([1.0, -9.0], mask=[0, 1]),
     ):
         with pytest.raises(ConfigurationError, match="numbers"):
             search.tell(np.repeat(texts_or_dates, len(search.ask())))

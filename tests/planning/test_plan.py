@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import evo
 from evo.cli.commands import plan
 from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError
 from evo.numbers import size
 from evo.planning import memory
 from evo.planning.estimate import estimated
@@ -201,3 +203,9 @@ def test_the_estimate_is_within_a_quarter_of_what_then_happens(tmp_path: Path, t
     }
     print(ratios)
     assert {name: ratio for name, ratio in ratios.items() if not 0.75 < ratio < 1.25} == {}
+
+
+@pytest.mark.parametrize("words", [{"workers": [0]}, {"workers": [2.5]}, {"seconds": float("nan")}, {"seconds": -1.0}])
+def test_wrong_arguments_are_named_before_a_probe(words: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(words))}: must be a"):
+        evo.plan(Experiment.build(), **words)

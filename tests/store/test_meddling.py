@@ -109,6 +109,17 @@ def test_a_master_whose_lock_and_manifest_were_replaced_leaves_the_directory_to_
     assert finish(tmp_path / "run", 30) == hashes[30]
 
 
+def test_a_copy_by_hard_links_and_the_run_that_it_is_of_go_on_apart(tmp_path: Path, hashes: list[str]) -> None:
+    """What one of them wrote stood in the other one too, whose checkpoints it then lacked."""
+    made(tmp_path / "run", 12, flush_each=True).close()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", copy_function=os.link)
+    assert finish(tmp_path / "run", 20) == hashes[20]
+    with Store.open(tmp_path / "copy") as copy:
+        assert (copy.next_generation, copy.notices, len(copy.metrics())) == (12, [], 12)
+    with Store.open(tmp_path / "run") as store:
+        assert (store.next_generation, store.notices, len(store.metrics())) == (20, [], 20)
+
+
 def test_a_run_whose_directory_is_renamed_goes_on_there(tmp_path: Path, hashes: list[str]) -> None:
     with made(tmp_path / "run", 3) as store:
         (tmp_path / "folder").mkdir()

@@ -13,8 +13,6 @@ from evo.errors import counted, notice, printable_lines
 if TYPE_CHECKING:
     from evo.comparison.league import League
 
-MOST_OPENING = 1000
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
@@ -47,7 +45,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from dataclasses import asdict
 
     from evo.cli.terminal.display import show_in_place
-    from evo.comparison.league import EPISODES, league, round_robin_of
+    from evo.comparison.league import EPISODES, MOST_OPENING, league, round_robin_of
     from evo.files.durable import destination
     from evo.report.league import write_league_page
     from evo.training import testing

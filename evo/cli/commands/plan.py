@@ -13,8 +13,6 @@ from evo.numbers import duration, size
 if TYPE_CHECKING:
     from evo.planning.estimate import Estimate
 
-MOST_WORKERS = 100_000
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
@@ -80,6 +78,8 @@ def text(found: Estimate) -> str:
 
 
 def _numbers(typed: str | None) -> list[int]:
+    from evo.planning.estimate import MOST_WORKERS
+
     words = typed.split(",") if typed is not None else []
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 7 and 1 <= int(word) <= MOST_WORKERS):
