@@ -56,7 +56,7 @@ def test_the_gallery_has_a_small_page_of_every_game_with_its_command() -> None:
     for name, file, experiment in rows:
         assert (ROOT / experiment).is_file()
         page = (GALLERY / f"{file}.html").read_bytes()
-        assert len(page) < 150_000, name
+        assert len(page) < (500_000 if b'id="verify"' in page else 150_000), name  # those that play have the network
         assert b"Content-Security-Policy" in page
 
 
