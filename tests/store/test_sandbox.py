@@ -39,6 +39,8 @@ CANARY = b"what no file may bring to light!" * 100
 @pytest.fixture(autouse=True)
 def each_apart() -> Iterator[None]:
     """Read every champion as a command does that reads one."""
+    if (kept := sandbox._kept.get()) is not None:  # that of the tests before
+        kept.close()
     token = sandbox._kept.set(None)
     yield
     sandbox._kept.reset(token)
