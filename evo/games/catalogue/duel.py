@@ -117,6 +117,12 @@ def step(state, options, b, actions, rewards, random):
     return False
 
 
+def seen_at(cell, n, size, down, right):
+    """Return the row and the column in which a cell is seen that has moved by less than `size`, and gone round."""
+    row, column = cell // n + down, cell % n + right
+    return row - size if row >= size else row, column - size if column >= size else column
+
+
 def observe(state, options, b, player, out):
     """Show the own head and body, those of the other snake, and the fruit; bodies by the time they stay.
 
@@ -127,7 +133,7 @@ def observe(state, options, b, player, out):
     size, down, right = n, 0, 0
     if options.centred:
         size = n + 1
-        down, right = size + n // 2 - head // n, size + n // 2 - head % n
+        down, right = (size + n // 2 - head // n) % size, (size + n // 2 - head % n) % size
         for k in range(size):
             out[(n + down) % size, k, 0] = 1.0
             out[k, (n + right) % size, 0] = 1.0
@@ -136,12 +142,14 @@ def observe(state, options, b, player, out):
         for cell in range(n * n):
             left = state.free_at[b, who, cell] - state.tick[b]
             if left > 0:
-                out[(cell // n + down) % size, (cell % n + right) % size, 2 * side + 1] = left / state.length[b, who]
-        head = state.head[b, who]
-        if head >= 0 and (side or not options.centred):
-            out[(head // n + down) % size, (head % n + right) % size, 2 * side] = 1.0
+                row, column = seen_at(cell, n, size, down, right)
+                out[row, column, 2 * side + 1] = left / state.length[b, who]
+        if state.head[b, who] >= 0 and (side or not options.centred):
+            row, column = seen_at(state.head[b, who], n, size, down, right)
+            out[row, column, 2 * side] = 1.0
     if state.fruit[b] >= 0:
-        out[(state.fruit[b] // n + down) % size, (state.fruit[b] % n + right) % size, 4] = 1.0
+        row, column = seen_at(state.fruit[b], n, size, down, right)
+        out[row, column, 4] = 1.0
 
 
 def safe(state, options, b, player):
