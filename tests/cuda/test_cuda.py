@@ -53,7 +53,6 @@ ALL = (
     Case("snake", {"observation": "frame", "actions": "absolute", "tail": "fatal"}, {"layers": LAYERS}, extra=1),
     Case("snake", {"size": 6, "mask": "fatal", "starvation": 50}, {"layers": REMEMBERING}, "softmax", "layers"),
     Case("tmaze", {}, {"layers": ["lstm 6", "dense 5", "gru 4"]}, "epsilon_greedy", scale=3, threads=32),
-    Case("pong", {}, {"kind": "mlp", "dense": [8]}),
 )
 SEGMENTS = (1, 5, 10, 15, 18, 19, 20)  # of the cases: every action rule, with masks and without
 
