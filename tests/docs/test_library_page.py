@@ -99,6 +99,11 @@ def test_a_champion_refuses_other_shapes_and_obeys_a_mask(tmp_path: Path) -> Non
     assert policy(np.zeros((4, *network.shape))).tolist() == [1] * 4
     with pytest.raises(ValueError, match="observations of shape"):
         policy(np.zeros(3))
+    for wrong in (np.ma.masked_array(seen, seen == 0), seen.astype(complex), seen.astype(str)):
+        with pytest.raises(TypeError, match="masked"):
+            policy(wrong)
+    with pytest.raises(TypeError, match="masked"):
+        policy(seen, np.ma.masked_array([1, 1, 1], [False, True, False]))
 
 
 def test_ask_comes_before_tell() -> None:
