@@ -6,6 +6,7 @@ A generation plays `horizon` steps in each of `envs` environments, and makes one
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.returns import generalised_advantages
 from evo.records import Transitions
-from evo.setup import Setup
 
 
 class Options(ActorCriticOptions):
@@ -35,10 +35,6 @@ class Options(ActorCriticOptions):
 class A2C(PolicyGradient):
     """Generalised advantages, which segments bootstrap from the value."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, options.envs, pieces=hp.pieces_of(options, setup.network))
-        self.options = options
-
     def advantages(
         self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
     ) -> NDArray[np.float32]:
@@ -49,6 +45,4 @@ class A2C(PolicyGradient):
         )
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with A2C as its method."""
-    return GradientAlgorithm(options, setup, A2C(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=A2C)

@@ -11,14 +11,15 @@ A generation, in the order of its calls:
         new priorities; move the target network              ReplayBuffer.update_priorities, Learner.update_target
 
 The original learns from 8 examples a frame: a batch of 32 every 4 frames. `evo.learning.gradient_algorithm` is the loop
-around a method, `evo.learning.off_policy` what methods with a replay buffer share.
+around a method, `evo.learning.replay_buffer` what methods with a replay buffer share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,11 @@ from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
-from evo.learning.off_policy import OffPolicyMethod
+from evo.learning.replay_buffer import OffPolicyMethod, Sample
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Metrics
 from evo.setup import Setup
-
-if TYPE_CHECKING:
-    from evo.learning.replay_buffer import Sample
 
 NOT_ALLOWED = -1e30  # the value of an action that is not allowed
 
@@ -84,10 +82,6 @@ class ReplayOptions(AlgorithmOptions):
         if not self.target_every and not self.target_tau:
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
-
-    def learning_rate_at(self, frames: int) -> float:
-        """Return the learning rate after `frames`."""
-        return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
 
 class Options(ReplayOptions):
@@ -160,7 +154,7 @@ class DQN(OffPolicyMethod):
 
         alpha = options.priority_exponent if options.prioritized else 0.0
         super().__init__(options, setup, alpha)
-        self.options, environment = options, setup.environment
+        environment = setup.environment
         # Forward passes of an example: online(s_t), target(s_t+n), and with `double` online(s_t+n).
         self.passes = 3 if options.double else 2
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
@@ -178,12 +172,10 @@ class DQN(OffPolicyMethod):
         """Make the updates that are due for the frames played."""
         options, seed, learner = self.options, self.setup.seed, self.learner
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
-        learning_rate = options.learning_rate_at(frames)
+        learning_rate = hp.scheduled(options, "learning_rate", frames)
         batch = np.arange(options.batch_size, dtype=np.int32)  # all rows of what is loaded
         means, seconds_moving = UpdateMeans("loss", "q_value"), 0.0
-        for update in self.updates_due():
-            if should_stop():  # the run ends while this learns in the background
-                break
+        for update in self.updates_due(should_stop):
             began = clock.wall()
             sample = self.buffer.sample(stream(seed, Purpose.REPLAY, generation, update), options.batch_size)
             learner.load(self.examples(sample, beta, stream(seed, Purpose.MIRROR, generation, update)))
@@ -224,6 +216,4 @@ class DQN(OffPolicyMethod):
         }
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with DQN as its method."""
-    return GradientAlgorithm(options, setup, DQN(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=DQN)

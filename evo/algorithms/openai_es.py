@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sum, norm
-from evo.learning.hyperparameters import annealed
+from evo.learning.hyperparameters import scheduled
 from evo.records import Arrays, Metrics, WeightSource
 
 
@@ -54,7 +54,7 @@ class Gaussian(strategy.Distribution):
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and antithetic pairs around it."""
         options = self.options
-        sigma = annealed(options.sigma, options.sigma_final, options.sigma_generations, number)
+        sigma = scheduled(options, "sigma", number, "generations")
         return strategy.around_mean(seed, number, np.full(options.population, sigma, np.float32), antithetic=True)
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
@@ -65,7 +65,7 @@ class Gaussian(strategy.Distribution):
         # sum of F_i z_i / (N sigma) (algorithm 2)
         gradient = noise_sum(source.keys[::2], factors, len(self.mean))
         gradient -= options.weight_decay * self.mean
-        rate = annealed(options.learning_rate, options.learning_rate_final, options.learning_rate_generations, number)
+        rate = scheduled(options, "learning_rate", number, "generations")
         step = self._optimizer.step(gradient, rate)
         self.mean = self.mean + step
         return {"sigma": sigma, "gradient_norm": norm(gradient), "step_norm": norm(step)}

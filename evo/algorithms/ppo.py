@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -30,7 +31,6 @@ from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, Should
 from evo.learning.learner import PolicyLoss, UpdateMeans
 from evo.learning.returns import explained_variance, generalised_advantages, minibatches, standardised
 from evo.records import Metrics
-from evo.setup import Setup
 
 
 class Options(ActorCriticOptions):
@@ -114,13 +114,7 @@ class PPOLoss(PolicyLoss):
 class PPO(ActorCritic):
     """Advantages of a rollout, then epochs of minibatch updates."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, options.envs, hp.pieces_of(options, setup.network))
-        self.options = options
-
-    def loss(self) -> PPOLoss:
-        """Return the clipped loss."""
-        return PPOLoss(self.setup.network.actions, self.setup.environment.continuous)
+    loss_class = PPOLoss
 
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make the updates of every epoch from one rollout; return their means as metrics.
@@ -147,7 +141,7 @@ class PPO(ActorCritic):
             transitions.ends,
             values,
             next_values=transitions.next_outputs[:, -1],  # [N] the value is the network's last output
-            gamma=options.gamma_at(start),
+            gamma=hp.scheduled(options, "gamma", start),
             gae_lambda=options.gae_lambda,
         )
         returns = advantages + values  # TD(lambda) targets of the value
@@ -156,9 +150,9 @@ class PPO(ActorCritic):
         self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
         seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
 
-        learning_rate = options.learning_rate_at(start)
+        learning_rate = hp.scheduled(options, "learning_rate", start)
         settings = {
-            "entropy_coefficient": options.entropy_coefficient_at(start),
+            "entropy_coefficient": hp.scheduled(options, "entropy_coefficient", start),
             "value_coefficient": options.value_coefficient,
             "clip_range": options.clip_range,
             "value_clip_range": options.value_clip_range,
@@ -183,6 +177,4 @@ class PPO(ActorCritic):
         }
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with PPO as its method."""
-    return GradientAlgorithm(options, setup, PPO(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=PPO)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -106,8 +107,8 @@ class PQN(GradientMethod):
     def __init__(self, options: Options, setup: Setup) -> None:
         from evo.games.symmetry import Symmetry
 
-        super().__init__(setup, options.max_gradient_norm, hp.pieces_of(options, setup.network))
-        self.options, environment = options, setup.environment
+        super().__init__(options, setup)
+        environment = setup.environment
         if options.symmetry and setup.network.memory:
             raise ConfigurationError("symmetry: the states of a network with memory have none; use symmetry = false")
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
@@ -132,7 +133,7 @@ class PQN(GradientMethod):
             transitions.ends,
             best_values(q, transitions.action_masks),  # [M] max Q of the allowed actions
             best_values(next_q, transitions.next_action_masks),
-            gamma=hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames),
+            gamma=hp.scheduled(options, "gamma", frames),
             q_lambda=options.q_lambda,
         )
 
@@ -154,9 +155,7 @@ class PQN(GradientMethod):
             observations = observed(environment, transitions.observations, threads=threads)
         seconds_moving = clock.wall() - began
 
-        learning_rate = hp.annealed(
-            options.learning_rate, options.learning_rate_final, options.learning_rate_frames, frames
-        )
+        learning_rate = hp.scheduled(options, "learning_rate", frames)
         count, means = len(transitions), UpdateMeans("loss", "q_value")
         for epoch in range(options.epochs):
             if symmetry is not None:
@@ -173,6 +172,4 @@ class PQN(GradientMethod):
         return {**means.metrics(), "learning_rate": learning_rate, "seconds_moving": seconds_moving}
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return PQN."""
-    return GradientAlgorithm(options, setup, PQN(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=PQN)

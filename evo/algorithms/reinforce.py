@@ -6,6 +6,7 @@ of `evo.learning.actor_critic`, whose loss is log probability times advantage.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -42,8 +43,8 @@ class Reinforce(PolicyGradient):
     """Monte Carlo returns minus the baseline."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, has_critic=options.baseline == "value")  # else the value has no loss
-        self.options = options
+        super().__init__(options, setup)
+        self.has_critic = options.baseline == "value"
 
     def advantages(
         self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
@@ -55,6 +56,4 @@ class Reinforce(PolicyGradient):
         return generalised_advantages(rewards, transitions.ends, values, next_values, gamma=gamma, gae_lambda=1.0)
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with REINFORCE as its method."""
-    return GradientAlgorithm(options, setup, Reinforce(options, setup))
+make = partial(GradientAlgorithm, method=Reinforce)

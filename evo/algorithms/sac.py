@@ -13,7 +13,7 @@ A generation, in the order of its calls:
         move the critics' target networks                    TwinCriticMethod.move_targets
 
 Haarnoja et al., 2018b, "Soft actor-critic algorithms and applications", has the temperature that is learned; equations
-are those of it. `evo.learning.twin_critics` has the critics, `evo.learning.off_policy` the replay buffer,
+are those of it. `evo.learning.twin_critics` has the critics, `evo.learning.replay_buffer` the buffer,
 `evo.learning.exact.squashed` the derivative of the loss. Validation and test take the mean action, tanh(m).
 """
 
@@ -122,16 +122,13 @@ class Temperature:
 class SAC(TwinCriticMethod):
     """Updates of critics, actor and temperature on samples of the replay buffer."""
 
+    loss_class = SACLoss
     passes = 9  # of an example: of the actor three, of each critic its target's, its own and the one of slopes
     backward_passes = 4  # of both critics, of their slopes without gradients of weights, and of the actor
 
     def __init__(self, options: Options, setup: Setup) -> None:
         super().__init__(options, setup)
-        self.options, self.temperature = options, Temperature(options.temperature)
-
-    def loss(self) -> SACLoss:
-        """Return the actor's loss."""
-        return SACLoss(self.dimensions)
+        self.temperature = Temperature(options.temperature)
 
     def action_rule(self, frames: int) -> ActionRule:
         """Return the rule that draws from the policy, and from all actions before learning starts."""
@@ -142,9 +139,7 @@ class SAC(TwinCriticMethod):
         options, moving = self.options, 0.0
         target_entropy = options.target_entropy * self.dimensions
         critic_means, actor_means = UpdateMeans("loss", "q_value"), UpdateMeans("loss", "log_probability")
-        for update in self.updates_due():
-            if should_stop():  # the run ends while this learns in the background
-                break
+        for update in self.updates_due(should_stop):
             began = clock.wall()
             batch = self.batch(generation, update)
             moving += clock.wall() - began
@@ -193,6 +188,4 @@ class SAC(TwinCriticMethod):
         self.temperature.restore(np.asarray(state["temperature"], np.float64))
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with SAC as its method."""
-    return GradientAlgorithm(options, setup, SAC(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=SAC)

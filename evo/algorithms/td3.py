@@ -11,7 +11,7 @@ A generation, in the order of its calls:
             one step of Adam of the actor                    TD3Loss, TwinCriticMethod.update_actor
             move all target networks                         TwinCriticMethod.move_targets
 
-`evo.learning.twin_critics` has the critics, `evo.learning.off_policy` the replay buffer, `evo.learning.exact.squashed`
+`evo.learning.twin_critics` has the critics, `evo.learning.replay_buffer` the buffer, `evo.learning.exact.squashed`
 the derivative of the loss. Algorithm and equations are numbered as in the paper.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,6 @@ from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, Should
 from evo.learning.learner import ActorLoss, UpdateMeans
 from evo.learning.twin_critics import TARGETS, ContinuousOptions, Floats, ReplayBatch, TwinCriticMethod
 from evo.records import ActionRule, Metrics
-from evo.setup import Setup
 
 
 class Options(ContinuousOptions):
@@ -71,16 +71,9 @@ class TD3(TwinCriticMethod):
     """Updates of critics, and less often of actor and target networks, on samples of the replay buffer."""
 
     heads: ClassVar[str] = "deterministic_policy"
+    loss_class = TD3Loss
     passes = 6  # of an example: target actor, two target critics, two critics; in half of the updates those of an actor
     backward_passes = 3
-
-    def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup)
-        self.options = options
-
-    def loss(self) -> TD3Loss:
-        """Return the actor's loss."""
-        return TD3Loss(self.dimensions)
 
     def action_rule(self, frames: int) -> ActionRule:
         """Return the rule that adds noise to actions, or draws any action before learning starts."""
@@ -93,9 +86,7 @@ class TD3(TwinCriticMethod):
         critic_means, actor_means = UpdateMeans("loss", "q_value"), UpdateMeans("loss")
         critic = self.critics[0]
         no_noise = np.zeros((options.batch_size, self.dimensions), np.float32)
-        for update in self.updates_due():
-            if should_stop():  # the run ends while this learns in the background
-                break
+        for update in self.updates_due(should_stop):
             began = clock.wall()
             batch = self.batch(generation, update)
             moving += clock.wall() - began
@@ -124,6 +115,4 @@ class TD3(TwinCriticMethod):
         return batch.rewards + batch.discounts * next_values
 
 
-def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return the loop that plays and learns, with TD3 as its method."""
-    return GradientAlgorithm(options, setup, TD3(options, setup), options.envs, options.horizon)
+make = partial(GradientAlgorithm, method=TD3)

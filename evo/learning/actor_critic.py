@@ -19,7 +19,7 @@ from pydantic import Field
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
-from evo.learning.learner import Pieces, PolicyLoss, Snapshots, UpdateMeans, observed
+from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
 from evo.learning.returns import explained_variance, in_pieces, standardised
 from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Arrays, Metrics, Transitions
@@ -66,19 +66,6 @@ class ActorCriticOptions(AlgorithmOptions):
     normalise_rewards: bool = Field(
         False, description="divide rewards by the running standard deviation of discounted returns"
     )
-
-    def learning_rate_at(self, frames: int) -> float:
-        """Return the learning rate after `frames`."""
-        return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
-
-    def gamma_at(self, frames: int) -> float:
-        """Return the discount factor after `frames`."""
-        return hp.annealed(self.gamma, self.gamma_final, self.gamma_frames, frames, self.gamma_points)
-
-    def entropy_coefficient_at(self, frames: int) -> float:
-        """Return the weight of the entropy bonus after `frames`."""
-        initial, final = self.entropy_coefficient, self.entropy_coefficient_final
-        return hp.annealed(initial, final, self.entropy_coefficient_frames, frames)
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
@@ -136,18 +123,21 @@ class ActorCritic(GradientMethod):
 
     heads: ClassVar[str] = "policy"
 
-    def __init__(self, options: ActorCriticOptions, setup: Setup, envs: int, pieces: Pieces | None = None) -> None:
-        """Prepare for `envs` environments; ConfigurationError where observations of this network have no normaliser.
+    loss_class: ClassVar[type[PolicyLoss]]
 
-        A network with memory learns by `pieces`.
-        """
+    def __init__(self, options: Any, setup: Setup) -> None:
+        """Prepare; ConfigurationError where observations of this network have no normaliser."""
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
-        super().__init__(setup, options.max_gradient_norm, pieces)
-        envs = envs if options.plays_segments else 1  # whole episodes are those of one
+        super().__init__(options, setup)
+        envs = options.envs if options.plays_segments else 1  # whole episodes are those of one
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
         self._warm_start = setup.start is not None  # from another run's weights
+
+    def loss(self) -> PolicyLoss:
+        """Return the loss."""
+        return self.loss_class(self.setup.network.actions, self.setup.environment.continuous)
 
     def action_rule(self, frames: int) -> ActionRule:
         """Return the rule that samples from the policy."""
@@ -240,20 +230,8 @@ class ActorCritic(GradientMethod):
 class PolicyGradient(ActorCritic):
     """An actor-critic that makes one update a generation, from all of its transitions: A2C and REINFORCE."""
 
-    def __init__(
-        self,
-        options: ActorCriticOptions,
-        setup: Setup,
-        envs: int = 1,
-        has_critic: bool = True,
-        pieces: Pieces | None = None,
-    ) -> None:
-        super().__init__(options, setup, envs, pieces)
-        self._options, self._has_critic = options, has_critic
-
-    def loss(self) -> PolicyGradientLoss:
-        """Return the loss."""
-        return PolicyGradientLoss(self.setup.network.actions, self.setup.environment.continuous)
+    loss_class = PolicyGradientLoss
+    has_critic = True  # else the value has no loss
 
     @abstractmethod
     def advantages(
@@ -264,22 +242,24 @@ class PolicyGradient(ActorCritic):
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make one update from all transitions; schedules are evaluated at the frame where these began."""
         assert played is not None  # None only for methods that learn from a replay buffer
-        options, transitions, began = self._options, played.transitions, clock.wall()
+        options, transitions, began = self.options, played.transitions, clock.wall()
         start = frames - len(transitions)
+        learning_rate, gamma, entropy_coefficient = (
+            hp.scheduled(options, name, start) for name in ("learning_rate", "gamma", "entropy_coefficient")
+        )
         observations = self.inputs(played, start)
         acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
         values = acted["values"]  # [M] V(s_t)
-        advantages = self.advantages(transitions, self.rewards(played), values, options.gamma_at(start))
+        advantages = self.advantages(transitions, self.rewards(played), values, gamma)
         returns = advantages + values
         if options.normalise_advantages:
             advantages = standardised(advantages)
         self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
         seconds_moving = clock.wall() - began
 
-        learning_rate = options.learning_rate_at(start)
         settings = {
-            "entropy_coefficient": options.entropy_coefficient_at(start),
-            "value_coefficient": options.value_coefficient if self._has_critic else 0.0,
+            "entropy_coefficient": entropy_coefficient,
+            "value_coefficient": options.value_coefficient if self.has_critic else 0.0,
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
         count = len(transitions)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
+from evo.learning.hyperparameters import pieces_of
 from evo.records import (
     GOES_ON,
     ActionRule,
@@ -32,7 +33,7 @@ from evo.records import (
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, Pieces, PolicyLoss
+    from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, PolicyLoss
     from evo.networks.network import Network
 
 LEARNED = "learning"  # kind of kernels
@@ -62,12 +63,13 @@ class GradientMethod(ABC):
     passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
     backward_passes: int = 1
 
-    def __init__(self, setup: Setup, max_gradient_norm: float, pieces: Pieces | None = None) -> None:
-        """Prepare; ValueError where there are no options of a learner. A network with memory learns by `pieces`."""
+    def __init__(self, options: Any, setup: Setup) -> None:
+        """Prepare; ValueError where there are no options of a learner."""
         if setup.learner is None:
             raise ValueError("a gradient method needs the options of a learner")
-        self.setup, self._max_gradient_norm, self._pieces = setup, max_gradient_norm, pieces
-        self.steps = pieces.steps if pieces else 1  # consecutive transitions that are learned from together
+        self.options, self.setup = options, setup
+        self._pieces = pieces_of(options, setup.network) if options.remembers else None
+        self.steps = self._pieces.steps if self._pieces else 1  # consecutive transitions that are learned from together
         self.notices = setup.learner.notices
         self._learner: Learner | None = None
 
@@ -118,9 +120,8 @@ class GradientMethod(ABC):
 
             setup = self.setup
             assert setup.learner is not None
-            self._learner = make_learner(
-                self.learned_network, setup.learner, self.loss(), self._max_gradient_norm, self._pieces
-            )
+            norm = self.options.max_gradient_norm
+            self._learner = make_learner(self.learned_network, setup.learner, self.loss(), norm, self._pieces)
             self._learner.warm_up()
             clock.progress.say_compiled(LEARNED)
             weights = setup.start
@@ -188,15 +189,13 @@ class GradientMethod(ABC):
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
-    def __init__(self, options: Any, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0) -> None:
-        """Prepare to play segments of `envs` environments; whole episodes with 0, or where the options say so.
-
-        Of the algorithm's options are read: episodes, envs_per_task, asynchronous.
-        """
-        self.options, self.setup, self.method = options, setup, method
-        envs = envs if options.plays_segments else 0
+    def __init__(self, options: Any, setup: Setup, method: Callable[[Any, Setup], GradientMethod]) -> None:
+        """Prepare to play segments of environments, or whole episodes, as the options say."""
+        self.options, self.setup = options, setup
+        self.method = method(options, setup)
+        envs, horizon = (options.envs, options.horizon) if options.plays_segments else (0, 0)
         self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
-        self.notices = [*([LAG] if options.asynchronous else []), *method.notices]
+        self.notices = [*([LAG] if options.asynchronous else []), *self.method.notices]
         section, fields = type(options).__module__.rpartition(".")[2], type(options).model_fields
 
         def changed(*names: str) -> str:  # a resumed run has every option set
@@ -210,7 +209,7 @@ class GradientAlgorithm(Algorithm):
         if setup.learner is not None and setup.learner.device == "gpu":
             from evo.learning.exact.cuda_table import refuse
 
-            refuse(method.learned_network, method.loss())
+            refuse(self.method.learned_network, self.method.loss())
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}

@@ -15,13 +15,20 @@ from evo.networks.network import Network
 Points = list[list[float]]  # [frames, value], frames rising from 0
 
 
-def annealed(initial: float, final: float, over: int, frames: int, points: Sequence[Sequence[float]] = ()) -> float:
-    """Anneal linearly from `initial` to `final` over the first `over` frames; with `over` 0 return `initial`.
+def scheduled(options: Any, name: str, at: int, unit: str = "frames") -> float:
+    """Return an option after `at` frames, by the options of its schedule: NAME_points, or NAME_final, NAME_frames.
 
-    Where there are `points`, they are the schedule, as in `value_at`.
+    `unit` "generations" reads NAME_generations.
     """
-    if points:
-        return value_at(points, frames)
+    if points := getattr(options, f"{name}_points", None):
+        return value_at(points, at)
+    over = getattr(options, f"{name}_{unit}", 0)
+    initial: float = getattr(options, name)
+    return annealed(initial, getattr(options, f"{name}_final", initial), over, at)
+
+
+def annealed(initial: float, final: float, over: int, frames: int) -> float:
+    """Anneal linearly from `initial` to `final` over the first `over` frames; with `over` 0 return `initial`."""
     if not over:
         return initial
     return final if frames >= over else initial + (final - initial) * (frames / over)

@@ -1,4 +1,4 @@
-"""A replay buffer, sampled uniformly or by priority (Schaul et al., 2016), compiled.
+"""A replay buffer, sampled uniformly or by priority (Schaul et al., 2016), compiled; and methods that learn from one.
 
 Observations are kept as the environment's snapshots (122 bytes of a 10 x 10 board, so a quarter of a gigabyte a million
 transitions); the network's inputs are computed for samples alone. Priorities are integers, so sums are exact, and the
@@ -9,8 +9,8 @@ episodes it holds their actions, seeds and lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,10 +20,13 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import powers
 from evo.errors import DataError
 from evo.learning.collecting import from_arrays, to_arrays
+from evo.learning.gradient_algorithm import GradientMethod, ShouldStop
+from evo.learning.hyperparameters import scheduled
 from evo.learning.returns import n_step, rows_after
 from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
 from evo.rollouts.segments import replay_episodes, replay_segment
+from evo.setup import Setup
 
 kernel_cache.use(__name__)
 
@@ -253,3 +256,61 @@ class ReplayBuffer:
                 self._write(transitions)
         if self.written != written:
             raise DataError(f"records of {self.written} transitions, where the state has {written}")
+
+
+class OffPolicyMethod(GradientMethod):
+    """A method whose updates are of samples of a replay buffer."""
+
+    replays: ClassVar[bool] = True  # `learn` samples the buffer: it is given no transitions
+
+    def __init__(self, options: Any, setup: Setup, priority_exponent: float = 0.0) -> None:
+        """Begin with an empty replay buffer, which with `priority_exponent` 0 is sampled uniformly."""
+        super().__init__(options, setup)
+        self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, priority_exponent)
+        self._owed = 0  # frames played that no update was made for yet
+
+    @property
+    def begun(self) -> bool:
+        """Whether the buffer has enough transitions to learn from."""
+        return len(self.buffer) >= int(self.options.learning_starts)
+
+    def updates_due(self, should_stop: ShouldStop) -> Iterator[int]:
+        """Yield the numbers of the updates to be made for the frames played, unless the run ends meanwhile."""
+        updates, self._owed = divmod(self._owed, self.options.frames_per_update)
+        for update in range(updates):
+            if should_stop():
+                return
+            yield update
+
+    def receive(
+        self, transitions: Transitions, before: EnvStates | None, frames: int, seeds: NDArray[np.uint64] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Add what was played, the last of `frames`, to the replay buffer; return the record to fill it from again.
+
+        `before` are the environments' states where segments began; `seeds` [E] those of whole episodes, if known.
+        """
+        self.buffer.gamma = scheduled(self.options, "gamma", frames)
+        if self.setup.environment.game is None:  # it cannot be played again without its environments
+            before = seeds = None
+        record = self.buffer.add(transitions, before, seeds)
+        if self.begun:
+            self._owed += len(transitions)
+        return {**record, GAMMA: np.array([self.buffer.gamma])} if self.options.gamma_points else record
+
+    def growth(self) -> int:
+        """Return the bytes of the replay buffer that are not filled yet."""
+        return self.buffer.unfilled
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the learner's state, frames without an update, and what replaying the records cannot rebuild."""
+        return {**super().state(), "owed": np.array([self._owed], np.int64), **self.buffer.state()}
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Restore the learner, and the replay buffer by playing recorded actions again; a fork begins with none."""
+        super().restore(state, records)
+        if records:
+            self._owed = int(np.asarray(state["owed"])[0])
+            self.buffer.restore(state, self.setup.environment_in, records)
+        else:
+            self._owed = 0
+            self.buffer.clear()

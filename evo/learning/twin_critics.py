@@ -20,8 +20,8 @@ from evo.learning import collecting
 from evo.learning import hyperparameters as hp
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.squashed import normal_noise, squashed_actions
-from evo.learning.learner import ActionValueLoss, Learner, Values, observed
-from evo.learning.off_policy import OffPolicyMethod
+from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, Values, observed
+from evo.learning.replay_buffer import OffPolicyMethod
 from evo.networks.network import Network
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, stream
@@ -108,6 +108,7 @@ class TwinCriticMethod(OffPolicyMethod):
     """An actor, which the loop has as its learner, and two critics."""
 
     heads: ClassVar[str] = "squashed_policy"
+    loss_class: ClassVar[type[ActorLoss]]
 
     def __init__(self, options: ContinuousOptions, setup: Setup) -> None:
         """Prepare; ConfigurationError: the policy has other layers than dense ones, or TensorFlow is to learn."""
@@ -121,7 +122,7 @@ class TwinCriticMethod(OffPolicyMethod):
                 'policy: critics take observation and action side by side, so layers must be dense; use kind = "mlp"'
             )
         super().__init__(options, setup)
-        self._options, actor = options, setup.network
+        actor = setup.network
         self.dimensions, self._inputs = actor.actions, int(np.prod(actor.shape))
         policy = actor.options.model_copy(update={"output": ""})
         self.critic_network = Network.build(policy, (self._inputs + self.dimensions,), 1)
@@ -129,6 +130,10 @@ class TwinCriticMethod(OffPolicyMethod):
         self._nothing = np.zeros(options.batch_size, np.int32)  # "actions" of networks with one output
         self._critics: list[ExactLearner] = []
         self._second = ThreadPoolExecutor(1, "critic")
+
+    def loss(self) -> ActorLoss:
+        """Return the actor's loss."""
+        return self.loss_class(self.dimensions)
 
     @property
     def learned_network(self) -> Network:
@@ -145,7 +150,7 @@ class TwinCriticMethod(OffPolicyMethod):
     def critics(self) -> list[ExactLearner]:
         """The two critics, made when they are first needed."""
         if not self._critics:
-            network, setup, norm = self.critic_network, self.setup, self._options.max_gradient_norm
+            network, setup, norm = self.critic_network, self.setup, self.options.max_gradient_norm
             threads = max(1, setup.learner_threads // 2)  # both are computed at once
             for number in (1, 2):
                 critic = ExactLearner(network, threads, CriticLoss(1, False, 0.0), norm, to_inputs=True)
@@ -209,7 +214,7 @@ class TwinCriticMethod(OffPolicyMethod):
 
         def update(critic: ExactLearner) -> Values:
             critic.load({**data, "actions": self._nothing})
-            return critic.update(self._rows, self._options.critic_learning_rate, {})
+            return critic.update(self._rows, self.options.critic_learning_rate, {})
 
         return self.of_both(update)[0]
 
@@ -218,7 +223,7 @@ class TwinCriticMethod(OffPolicyMethod):
     ) -> Values:
         """Move the actor along the critics' derivatives `slopes` [B, D] by its actions."""
         self.learner.load({"observations": batch.observations, "noise": noise, "slopes": slopes, "values": values})
-        return self.learner.update(self._rows, self._options.learning_rate, settings)
+        return self.learner.update(self._rows, self.options.learning_rate, settings)
 
     def slopes(self, observations: Floats, actions: Floats, critic: ExactLearner) -> tuple[Floats, Floats]:
         """Return a critic's values of actions, and their derivatives by these.  # [B], [B, D]"""
@@ -228,7 +233,7 @@ class TwinCriticMethod(OffPolicyMethod):
     def move_targets(self, *learners: ExactLearner) -> None:
         """Move target networks by `target_tau` towards their networks."""
         for learner in learners:
-            learner.update_target(self._options.target_tau, 0)
+            learner.update_target(self.options.target_tau, 0)
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.actor_critic import ActorCritic
 from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.learning.hyperparameters import scheduled
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result, Segment
 from evo.store.store import Store
@@ -282,7 +283,7 @@ def test_points_of_gamma_rise_from_frame_0_and_lie_between_0_and_1() -> None:
     for points, told in (([[5, 0.9]], "begins at frame 5"), ([[0, 1.5]], "not between 0 and 1"), ([[0]], "not a list")):
         with pytest.raises(ValidationError, match=told):
             ppo.Options(gamma_points=points)
-    assert ppo.Options(gamma_points=[[0, 0.9], [10, 1.0]]).gamma_at(99) == 1.0
+    assert scheduled(ppo.Options(gamma_points=[[0, 0.9], [10, 1.0]]), "gamma", 99) == 1.0
 
 
 @pytest.mark.parametrize(("module", "options"), [
