@@ -93,14 +93,15 @@ def table(network: Network) -> NDArray[np.void]:
 
 def by_table(
     usual: Callable[..., Any],
-    general: Callable[..., Any],
+    general: Callable[..., Any] | None = None,
     recurrent: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Any:
     """Return a function (layer, ...) for compiled code: `usual` where the layer is a LAYER, `general` of ANY_LAYER.
 
-    Of MEMORY_LAYER it is `recurrent`, or else `general`.
+    Of MEMORY_LAYER it is `recurrent`; each is by default the one before.
     """
+    general = general or usual
     remembering = recurrent or general
 
     def compiled(*arguments: Any) -> Any:

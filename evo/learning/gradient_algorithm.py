@@ -207,7 +207,7 @@ class GradientAlgorithm(Algorithm):
         if not setup.network.memory and (unused := changed("bptt", "burn_in")):
             self.notices.append(FORGETS.format(unused))
         if setup.learner is not None and setup.learner.device == "gpu":
-            from evo.learning.exact.cuda_table import refuse
+            from evo.learning.exact.plan import refuse
 
             refuse(self.method.learned_network, self.method.loss())
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet

@@ -21,18 +21,17 @@ from evo.errors import DeviceError, DeviceLostError
 from evo.kernels.layout import TANH, WEIGHTED
 from evo.learning.exact import cuda_kernels as kernels
 from evo.learning.exact import cuda_products as products
-from evo.learning.exact.cuda_table import GOLDEN_SETTINGS, golden_examples, refuse, table_of
-from evo.learning.exact.learner import ExactLearner
+from evo.learning.exact.learner import NUMBERS, ExactLearner
 from evo.learning.exact.losses import POLICY_VALUES, Q_VALUES, PolicyBatch, QBatch, loss_of
-from evo.learning.exact.plan import BLOCK
+from evo.learning.exact.plan import BLOCK, refuse, table_of
 from evo.learning.exact.weights import Weights
 from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
-from evo.records import Arrays
 
 SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: the largest that gives enough tiles
 ENOUGH = 132  # tiles: the multiprocessors of a large GPU
 SIZES = 8  # of batches whose launches are kept
+GOLDEN_SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.2}
 GOLDEN = 2 * BLOCK + 44  # examples that are compared with the CPU, at most
 Launch = Callable[[], None]
 
@@ -155,17 +154,6 @@ class CudaLearner(ExactLearner):
             vectors, share = (self.network_weights.vector, self.target.vector), np.array([tau], np.float32)
             self._run(kernels.follow, self.network.size, self.network.size, share, int(every > 0), *vectors)
             self._newer = True
-
-    def set_target(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights of the target network.  # [P]"""
-        self._receive()
-        super().set_target(weights)
-        self._send()
-
-    def target_weights(self) -> NDArray[np.float32]:
-        """Return the weights of the target network.  # [P]"""
-        self._receive()
-        return super().target_weights()
 
     def abandon(self) -> None:
         """End an update that another thread computes, as `Learner.abandon`."""
@@ -316,7 +304,6 @@ class CudaLearner(ExactLearner):
         return self._device.prepared(self._program(kernel, side, arguments), arguments, tiles, side * side)
 
     def _receive(self) -> None:
-        """Copy weights and moments from the GPU, if it has newer ones."""
         if self._newer:
             for array in (*self._learned, *self._of_target):
                 self._device.receive(array)
@@ -324,27 +311,22 @@ class CudaLearner(ExactLearner):
             self.target.changed()
             self._newer = False
 
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        self._receive()
-        return super().weights()
-
-    def state(self) -> Arrays:
-        """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
-        self._receive()
-        return super().state()
-
-    def begin(self, weights: NDArray[np.float32]) -> None:
-        """Begin with these weights [P], with zero moments and no updates."""
-        super().begin(weights)
-        self._send()
-
-    def restore(self, state: Arrays) -> None:
-        """Restore a state that `state` returned."""
-        super().restore(state)
-        self._send()
-
     def _send(self) -> None:
         for array in (*self._learned, *self._of_target):
             self._device.send(array)
         self._newer = False
+
+
+def golden_examples(
+    network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss, count: int
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float32]]:
+    """Return random examples for a loss, and weights."""
+    draw, actions = np.random.default_rng(1), loss.actions
+    gaussian = isinstance(loss, PolicyLoss) and loss.is_gaussian
+    data = {name: draw.normal(size=count).astype(np.float32) for name in NUMBERS}
+    chosen = draw.normal(size=(count, actions)) if gaussian else draw.integers(0, actions, count)
+    data["actions"] = chosen.astype(np.float32 if gaussian else np.int32)
+    for name in ("observations", "next_observations"):
+        data[name] = draw.integers(0, 4, (count, *network.shape)).astype(np.float32)
+    data["next_action_masks"] = np.ones((count, actions), np.bool_)
+    return data, draw.normal(0, 0.1, network.size).astype(np.float32)

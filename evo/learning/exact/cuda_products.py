@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from evo.cuda.layers import F0, F1, rectified
+from evo.cuda.layers import F0, F1, add16, rectified
 from evo.cuda.plain import barrier, load1, store1
 from evo.kernels.layout import RELU
 from evo.learning.exact.plan import BLOCK
@@ -87,12 +87,17 @@ def put(c, at, value, relu, inside):
         store1(c, at, rectified(value, relu))
 
 
-def put_row(c, at, j, columns, s0, s1, s2, s3, relu, inside):
+def put_row(c, at, j, columns, s, relu, inside):
     """Store the four outputs of a row that a thread has summed."""
-    put(c, at + j, s0, relu, inside and j < columns)
-    put(c, at + j + SIDE, s1, relu, inside and j + SIDE < columns)
-    put(c, at + j + 2 * SIDE, s2, relu, inside and j + 2 * SIDE < columns)
-    put(c, at + j + 3 * SIDE, s3, relu, inside and j + 3 * SIDE < columns)
+    put(c, at + j, s[0], relu, inside and j < columns)
+    put(c, at + j + SIDE, s[1], relu, inside and j + SIDE < columns)
+    put(c, at + j + 2 * SIDE, s[2], relu, inside and j + 2 * SIDE < columns)
+    put(c, at + j + 3 * SIDE, s[3], relu, inside and j + 3 * SIDE < columns)
+
+
+def four(tile, at):
+    """Return the values of a thread's four rows, or columns, in a tile."""
+    return load1(tile, at), load1(tile, at + SIDE), load1(tile, at + 2 * SIDE), load1(tile, at + 3 * SIDE)
 
 
 def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b):
@@ -108,13 +113,11 @@ def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b
     row, column = t // SIDE, t % SIDE
     lines = rows - 1 if ones else rows
     j = first_column + column
-    s00 = beginning(start[0], start[1], j, columns)
-    s01 = beginning(start[0], start[1], j + SIDE, columns)
-    s02 = beginning(start[0], start[1], j + 2 * SIDE, columns)
-    s03 = beginning(start[0], start[1], j + 3 * SIDE, columns)
-    s10, s11, s12, s13 = s00, s01, s02, s03
-    s20, s21, s22, s23 = s00, s01, s02, s03
-    s30, s31, s32, s33 = s00, s01, s02, s03
+    begin = (
+        beginning(start[0], start[1], j, columns), beginning(start[0], start[1], j + SIDE, columns),
+        beginning(start[0], start[1], j + 2 * SIDE, columns), beginning(start[0], start[1], j + 3 * SIDE, columns),
+    )  # fmt: skip
+    s = begin, begin, begin, begin
     of_a = load8(a, first_row, lines, 0, terms, ones, along_a, t)
     of_b = load8(b, first_column, columns, 0, terms, False, along_b, t)
     for term in range(DEPTH, terms + DEPTH, DEPTH):
@@ -125,35 +128,13 @@ def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b
         of_b = load8(b, first_column, columns, term, terms, False, along_b, t)
         for k in range(DEPTH):
             at, to = k * PITCH + row, k * PITCH + column
-            b0, b1, b2, b3 = (
-                load1(right, to), load1(right, to + SIDE), load1(right, to + 2 * SIDE), load1(right, to + 3 * SIDE)
-            )  # fmt: skip
-            v = load1(left, at)
-            s00 += v * b0
-            s01 += v * b1
-            s02 += v * b2
-            s03 += v * b3
-            v = load1(left, at + SIDE)
-            s10 += v * b0
-            s11 += v * b1
-            s12 += v * b2
-            s13 += v * b3
-            v = load1(left, at + 2 * SIDE)
-            s20 += v * b0
-            s21 += v * b1
-            s22 += v * b2
-            s23 += v * b3
-            v = load1(left, at + 3 * SIDE)
-            s30 += v * b0
-            s31 += v * b1
-            s32 += v * b2
-            s33 += v * b3
+            s = add16(s, four(left, at), four(right, to))
         barrier()
     i, to, step = first_row + row, c[1] + (first_row + row) * c[2], SIDE * c[2]
-    put_row(c[0], to, j, columns, s00, s01, s02, s03, relu, i < rows)
-    put_row(c[0], to + step, j, columns, s10, s11, s12, s13, relu, i + SIDE < rows)
-    put_row(c[0], to + 2 * step, j, columns, s20, s21, s22, s23, relu, i + 2 * SIDE < rows)
-    put_row(c[0], to + 3 * step, j, columns, s30, s31, s32, s33, relu, i + 3 * SIDE < rows)
+    put_row(c[0], to, j, columns, s[0], relu, i < rows)
+    put_row(c[0], to + step, j, columns, s[1], relu, i + SIDE < rows)
+    put_row(c[0], to + 2 * step, j, columns, s[2], relu, i + 2 * SIDE < rows)
+    put_row(c[0], to + 3 * step, j, columns, s[3], relu, i + 3 * SIDE < rows)
 
 
 def sums(layers, number, count, w, x):

@@ -281,18 +281,28 @@ class ExactLearner(Learner):
             raise ValueError(f"rows: {len(rows)}, no whole pieces of {self._pieces.steps} steps")
         return rows
 
+    def _receive(self) -> None:
+        """Copy weights and moments from a device that has newer ones."""
+
+    def _send(self) -> None:
+        """Copy weights and moments to a device."""
+
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
+        self._receive()
         return self.network_weights.vector.copy()
 
     def target_weights(self) -> NDArray[np.float32]:
         """Return the weights of the target network.  # [P]"""
+        self._receive()
         return self.target.vector.copy()
 
     def set_target(self, weights: NDArray[np.float32]) -> None:
         """Set the weights of the target network.  # [P]"""
+        self._receive()
         self.target.vector[:] = weights
         self.target.changed()
+        self._send()
 
     def update_target(self, tau: float, every: int) -> None:
         """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
@@ -316,6 +326,7 @@ class ExactLearner(Learner):
         self.begin(np.asarray(state["weights"], np.float32))
         self._first[:], self._second[:] = state["first"], state["second"]
         self.updates = int(np.asarray(state["updates"], np.int64)[0])
+        self._send()
 
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
@@ -323,6 +334,7 @@ class ExactLearner(Learner):
         self.network_weights.changed()
         self._first[:], self._second[:] = 0, 0
         self.updates = 0
+        self._send()
 
     def close(self) -> None:
         """End the threads."""

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, RELU, TANH, WEIGHTED
+from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, RELU, TANH, WEIGHTED, by_table
 from evo.kernels.weightless import tanh
 from evo.learning.exact.layers import (
     NONE,
@@ -28,7 +28,7 @@ from evo.learning.exact.layers import (
     without_weights,
 )
 from evo.learning.exact.losses import derive
-from evo.learning.exact.plan import BLOCK, by_memory
+from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
 from evo.learning.exact.recurrent import backward_in_time, forward_in_time
 from evo.learning.exact.runs import (
@@ -81,14 +81,19 @@ def _gates_back(layer, layers, packed, place, count, workspace, sums):  # type: 
         _add_gradients(recurrent, place, count, workspace, sums)
 
 
-chain_length = by_memory(lambda layer, layers: layers.shape[0], lambda layer, layers: layer.chain, inline="always")
-_kernel_of = by_memory(
-    lambda layer, number: number, lambda layer, number: layer.recurrent if layer.gates else number, inline="always"
+chain_length = by_table(
+    lambda layer, layers: layers.shape[0], recurrent=lambda layer, layers: layer.chain, inline="always"
 )
-_unweighted = by_memory(
-    lambda layer, layers, packed, place, count, workspace: without_weights(layer, workspace.floats, count), _gates
+_kernel_of = by_table(
+    lambda layer, number: number,
+    recurrent=lambda layer, number: layer.recurrent if layer.gates else number,
+    inline="always",
 )
-_gates_backward = by_memory(lambda layer, layers, packed, place, count, workspace, sums: None, _gates_back)
+_unweighted = by_table(
+    lambda layer, layers, packed, place, count, workspace: without_weights(layer, workspace.floats, count),
+    recurrent=_gates,
+)
+_gates_backward = by_table(lambda layer, layers, packed, place, count, workspace, sums: None, recurrent=_gates_back)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -272,11 +277,11 @@ def _derive_pieces(layer, workspace, loss, place, first, count, values):  # type
         derive(layer, there, batch, settings, begin, end - begin, values)  # type: ignore[no-untyped-call]
 
 
-_derive = by_memory(
+_derive = by_table(
     lambda layer, workspace, loss, place, first, count, values: derive(  # type: ignore[no-untyped-call]
         layer, workspace.floats, loss[0], loss[1], first, count, values
     ),
-    _derive_pieces,
+    recurrent=_derive_pieces,
 )
 
 

@@ -1,21 +1,33 @@
-"""Where everything of an update lies in memory: a table of a network's layers, and the buffers that it points into."""
+"""Where everything of an update lies in memory: a table of a network's layers, and the buffers that it points into.
+
+On GPUs it is another table, of the same fields.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
-from evo.kernels.layout import ACTIVATIONS, KINDS, SHAPE, WEIGHTED
+from evo.errors import ConfigurationError
+from evo.kernels.layout import (
+    ACTIVATIONS,
+    AVERAGE_POOL,
+    IDENTITY,
+    KINDS,
+    MAX_POOL,
+    ONE_HOT,
+    SHAPE,
+    WEIGHTED,
+    rows_of,
+)
 from evo.learning.exact.products import CHUNK
 from evo.learning.exact.runs import WIDTH, rounded, spaced
-from evo.learning.learner import Pieces
+from evo.learning.learner import ActionValueLoss, ActorLoss, Pieces, PolicyLoss
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
@@ -40,25 +52,16 @@ PLACES = (
     "packed", "turned", "sums", "bias", "scale", "shift", "passes_on", "kept",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
-# A layer of a network with memory; by this type Numba compiles other passes, as the kernels do for `ANY_LAYER`. What a
+# A layer of a network with memory; by this type Numba compiles other passes, as `by_table` of the kernels says. What a
 # recurrent layer sums over its inputs is a dense layer, which it follows; what it sums over its state, one that stands
 # behind the last layer of the chain. The layer itself is the arithmetic of the gates.
 #   steps, burn_in: of a piece. chain: the number of layers that follow each other. recurrent: the layer of the sums
-#   over the state h. state: of its state in a network's. gates: their values, of each example, spaced as their sums.
+#   over the state h. memory: of its state in a network's. gates: their values, of each example, spaced as their sums.
 #   cells, next_cells: an LSTM's before and behind each step; d_cells: their gradient, of each piece.
-MEMORY = ("steps", "burn_in", "chain", "recurrent", "state", "gates", "cells", "next_cells", "d_cells")
+MEMORY = ("steps", "burn_in", "chain", "recurrent", "memory", "gates", "cells", "next_cells", "d_cells")
 MEMORY_LAYER = np.dtype([*((name, np.int64) for name in MEMORY), *LAYER.descr])
-NO_BIAS = -1
-
-
-def by_memory(usual: Callable[..., Any], recurrent: Callable[..., Any], **options: Any) -> Any:
-    """Return a function (layer, ...) for compiled code: `recurrent` where the layer is a MEMORY_LAYER, else `usual`."""
-
-    def compiled(*arguments: Any) -> Any:
-        raise NotImplementedError("compiled code only")
-
-    overload(compiled, strict=False, **options)(lambda layer, *_: recurrent if "steps" in layer.fields else usual)
-    return compiled
+ON_GPUS = WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY  # kinds of layers that are learned there
+ALIGNED = np.dtype(LAYER.descr, align=True)  # read by words, not by bytes
 
 
 class Plan(NamedTuple):
@@ -122,60 +125,28 @@ def group_of(network: Network, largest: int) -> int:
     return group
 
 
-class Placed(NamedTuple):
-    """A layer as the passes compute it, and where its bias and gamma lie in the flat vector."""
-
-    layer: Layer
-    bias: int
-    norm: int
-
-
-def chain_of(network: Network) -> Iterator[Placed]:
-    """Yield layers that follow each other: recurrent ones as sums over the inputs, then the gates."""
-    for layer in network.layers:
-        shapes = layer.arrays
-        norm = layer.offset + layer.size - layer.norm_size
-        if not layer.gates:
-            yield Placed(layer, norm - (layer.filters if layer.weighted else 0), norm)
-            continue
-        sums = layer.gates * layer.filters
-        bias = layer.offset + prod(shapes["kernel"]) + prod(shapes["recurrent_kernel"])
-        yield Placed(replace(layer, kind="dense", filters=sums, activation="", norm=False), bias, NO_BIAS)
-        yield Placed(replace(layer, channels=sums), NO_BIAS, norm)
-
-
-def recurrent_of(network: Network) -> Iterator[Placed]:
-    """Yield the sums of recurrent layers over their states, as dense layers."""
-    for layer in network.layers:
-        if layer.gates:
-            sums, shapes = layer.gates * layer.filters, layer.arrays
-            start = layer.offset + prod(shapes["kernel"])
-            bias = start + prod(shapes["recurrent_kernel"]) + sums if len(shapes["bias"]) == 2 else NO_BIAS
-            part = replace(
-                layer, kind="dense", channels=layer.filters, filters=sums, offset=start, activation="", norm=False
-            )
-            yield Placed(part, bias, NO_BIAS)
-
-
 def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False) -> Plan:
     """Return where everything of an update of this network lies; with memory, of `pieces`.
 
     Gradients go back `to_inputs` of the network, or to its first weights.
     """
-    chain, recurrent = list(chain_of(network)), list(recurrent_of(network))
+    chain, recurrent = ([one for one in rows_of(network) if (one.kind == "state") is over] for over in (False, True))
     table = np.zeros(len(chain) + len(recurrent), MEMORY_LAYER if recurrent else LAYER)
     group = group_of(network, BLOCK if recurrent else 64)
     if pieces and recurrent:
         group = max(group, pieces.steps)
         table["steps"], table["burn_in"], table["chain"] = *pieces, len(chain)
     floats, packed, sums = Places(), Places(), Places()
-    words, weighted_before, states, gated = 0, to_inputs, 0, len(chain)
-    for number, ((layer, bias, norm), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
+    words, weighted_before, gated = 0, to_inputs, len(chain)
+    for number, ((_, layer, bias, memory, _), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
+        row["offset"], row["bias_offset"] = layer.offset, bias
+        row["norm_offset"] = layer.offset + layer.size - layer.norm_size
+        if layer.gates:
+            layer = replace(layer, channels=layer.gates * layer.filters)  # its inputs are sums
         for name in SHAPE:
             row[name] = getattr(layer, name)
         row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
-        row["offset"], row["bias_offset"], row["norm_offset"] = layer.offset, bias, norm
         row["terms"], row["passes_on"] = layer.fan_in, weighted_before
         row["pixels"] = pixels = layer.out_height * layer.out_width
         row["row"] = distance = spaced(layer.filters)
@@ -206,10 +177,10 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)
         elif layer.gates:
-            row["recurrent"], row["state"], row["gates"] = gated, states, floats.take(group * size)
+            row["recurrent"], row["memory"], row["gates"] = gated, memory, floats.take(group * size)
             for name in ("cells", "next_cells", "d_cells"):
                 row[name] = floats.take(group * distance)
-            states, gated = states + layer.memory, gated + 1
+            gated += 1
         weighted_before = weighted_before or bool(layer.arrays)
     return Plan(table, len(chain), group, floats.size, words, packed.size + WIDTH, sums.size)
 
@@ -233,3 +204,37 @@ def workspace(made: Plan) -> Workspace:
         begins=np.empty(0, np.bool_),
         counted=np.empty(0, np.int64),
     )
+
+
+def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
+    """Return the table of layers for a number of examples, as `plan`, and the floats it points to.
+
+    Rows have no padding, the outputs of a layer are the inputs of the next one, and one buffer of patches takes their
+    gradients, too. ConfigurationError names layers that GPUs do not learn yet.
+    """
+    if network.memory:
+        raise ConfigurationError('learner.device: networks with memory are not learned on GPUs yet; use "cpu"')
+    table, places = plan(network).layers.astype(ALIGNED), Places()
+    place, d_place = places.take(examples * prod(network.shape)), 0
+    for layer, row in zip(network.layers, table, strict=True):
+        if row["kind"] not in ON_GPUS:
+            raise ConfigurationError(f'learner.device: {layer.kind} layers are not learned on GPUs yet; use "cpu"')
+        pixels, row["row"] = layer.out_height * layer.out_width, layer.filters
+        row["input_row"], row["input_size"] = layer.width * layer.channels, layer.height * layer.width * layer.channels
+        row["input"], row["d_input"], row["patch"] = place, d_place, layer.fan_in
+        convolves = layer.weighted and layer.kind != "dense"
+        row["patches"] = places.take(examples * pixels * layer.fan_in) if convolves else place
+        place, d_place = (places.take(examples * pixels * layer.filters) for _ in range(2))
+        row["output"], row["d_output"] = place, d_place
+        if layer.norm:
+            row["normal"] = places.take(examples * pixels * layer.filters)
+            row["inverse"] = places.take(examples * pixels)
+    return table, places.size
+
+
+def refuse(network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss) -> None:
+    """ConfigurationError names a loss, or a layer of the network, that GPUs do not learn yet."""
+    if isinstance(loss, ActorLoss) or (loss.has_target and not getattr(loss, "bootstraps", False)):
+        kind = type(loss).__name__
+        raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
+    table_of(network, 1)

@@ -62,10 +62,10 @@ def _before(layer, x, to, e, begins, place, workspace):  # type: ignore[no-untyp
         return
     recorded = workspace.memories[place + e]
     for k in range(units):
-        x[to + k] = recorded[layer.state + k]
+        x[to + k] = recorded[layer.memory + k]
     if layer.kind == LSTM:
         for k in range(units):
-            x[cells + k] = recorded[layer.state + units + k]
+            x[cells + k] = recorded[layer.memory + units + k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
