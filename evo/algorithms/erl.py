@@ -24,6 +24,7 @@ from evo.evolution.population import (
     AliveSteps,
     Evaluated,
     Offspring,
+    PopulationAlgorithm,
     Sigma,
     SigmaSpread,
     finalists_of,
@@ -36,7 +37,6 @@ from evo.learning.hyperparameters import check_q_learning
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
-    Algorithm,
     Arrays,
     Episodes,
     Finalists,
@@ -109,24 +109,23 @@ class Options(dqn.ReplayOptions):
         return dqn.Options(dueling=False, **{name: getattr(self, name) for name in shared})
 
 
-class EvolutionaryReinforcementLearning(Algorithm):
+class EvolutionaryReinforcementLearning(PopulationAlgorithm):
     """A population, stored as its parents, and a learner."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Prepare; `setup.start` [P] is the first parent, and where the learner begins."""
-        self.options, self.setup = options, setup
+        super().__init__(options, setup)
         self._method = dqn.DQN(options.learner_options(), setup)
         self.notices = self._method.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._parents = start.astype(np.float32)  # [S, P] best first
         self._frames = 0  # learned from; schedules count these
-        self._record: dict[str, NDArray[Any]] = {}
 
     def generation(self, number: int) -> Generation:
         """Play the population, let the learner explore, choose parents, and learn from what was shared."""
         options, source = self.options, self._candidates(number)
-        keys = episode_keys(self.setup.seed, Purpose.TRAINING, number, options.episodes + options.explore_episodes)
+        keys = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes + options.explore_episodes)
         tasks = self._tasks(source, keys[: options.episodes])
         published = np.concatenate([self._parents, self._method.network()])
         results = yield Request(published, tasks)
@@ -149,7 +148,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
             **self._share(tasks, results),
         }
         metrics |= self._entered(source, outcome, chosen)
-        self._parents = Rebuilder(self.setup.network).all(published, source.some(chosen.tolist()))
+        self._parents = Rebuilder(self.network).all(published, source.some(chosen.tolist()))
         learned = self._method.learned(None, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
@@ -162,9 +161,9 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def _tasks(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
         """Return the tasks of all candidates; transitions are recorded of one candidate at a time."""
-        shared, per_task = self.options.shared, self.setup.candidates_per_task
+        shared = self.options.shared
         recorded = [replace(task, record_transitions=True) for task in tasks_of(source.some(slice(shared)), seeds, 1)]
-        return recorded + tasks_of(source.some(slice(shared, None)), seeds, per_task)
+        return recorded + tasks_of(source.some(slice(shared, None)), seeds, self._per_task)
 
     def _share(self, tasks: Sequence[Task], results: Sequence[Result]) -> dict[str, NDArray[Any]]:
         """Give recorded episodes to the learner; return the record from which its replay buffer is filled again."""
@@ -195,10 +194,6 @@ class EvolutionaryReinforcementLearning(Algorithm):
         learner = {LEARNER + name: array for name, array in self._method.state().items()}
         return {"weights": self._parents, "frames": np.array([self._frames], np.int64), **learner}
 
-    def record(self) -> Arrays:
-        """Return parent, key, sigma, summed return and frames of every candidate, who survived, and what was shared."""
-        return self._record
-
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state; a fork begins with an empty replay buffer.
 
@@ -208,7 +203,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         self._method.restore(learner, records)
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._frames = int(np.asarray(state["frames"])[0])
-        self._record = dict(records[-1]) if records else {}
+        super().restore(state, records)
 
     def fingerprint(self) -> str:
         """Return what computes the learner's updates."""

@@ -26,6 +26,7 @@ from evo.evolution.population import (
     LARGEST_POPULATION,
     Evaluated,
     PerCandidate,
+    PopulationAlgorithm,
     PopulationOptions,
     averaged,
     finalists_of,
@@ -34,7 +35,6 @@ from evo.evolution.population import (
     names_of,
     normals,
     selection_metrics,
-    tasks_of,
 )
 from evo.evolution.strategy import all_tie
 from evo.evolution.toolbox import (
@@ -57,8 +57,8 @@ from evo.evolution.toolbox import (
     worst,
 )
 from evo.networks.candidates import Rebuilder
-from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Result, WeightSource
+from evo.randomness.streams import Purpose, candidate_keys, draws, stream
+from evo.records import Arrays, Finalists, Generation, Request, Result, WeightSource
 from evo.setup import Setup
 
 OPERATORS = ("select", "mate", "mutate")  # of DEAP's toolbox, that a plug-in may have
@@ -150,14 +150,13 @@ class Options(PopulationOptions):
         return "memory" if self.memory > 1 else ""
 
 
-class GeneticAlgorithm(Algorithm):
+class GeneticAlgorithm(PopulationAlgorithm):
     """A population, stored as its parents; where crossover is of all of them, as their means and the elites."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         from deap import base, tools
 
-        self.options, self.seed, self.network = options, setup.seed, setup.network
-        self._per_task = setup.candidates_per_task
+        super().__init__(options, setup)
         self._first, self._spread = ln(options.sigma), options.sigma_spread / math.sqrt(2 * setup.network.size)
         self.toolbox = toolbox = base.Toolbox()
         toolbox.register("clone", copy)
@@ -175,7 +174,6 @@ class GeneticAlgorithm(Algorithm):
         start = Rebuilder(setup.network).fresh_all(keys) if setup.start is None else setup.start[np.newaxis]
         self._begins = len(start)  # the only parents, and first candidates, of generation 0
         self._parents = Parents(start, [self._founder(row, row) for row in range(len(start))])
-        self._record: Arrays = {}
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
         self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
         self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
@@ -272,10 +270,7 @@ class GeneticAlgorithm(Algorithm):
     ) -> Generator[Request, Sequence[Result], tuple[Evaluated, Arrays]]:
         """Play a population and set its fitness; that of an elite is its mean over at most `memory` generations."""
         options, kind = self.options, cache(fitness_class(1))  # equal fitness is one object
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
-        published = self._parents.weights if self._parents.individuals else None
-        results = yield Request(published, tasks_of(source, seeds, self._per_task))
-        evaluated = Evaluated(results)
+        evaluated = yield from self.played(number, self._parents.weights, source)
         recorded = {**names_of(source), "mate": source.mates, **evaluated.record()}
         fitness = evaluated.fitness(options)
         failed = fitness_worst(fitness)
@@ -320,15 +315,11 @@ class GeneticAlgorithm(Algorithm):
         found: Arrays = {"found": self._found} if self._exact else {}
         return {**self._parents.state(), **found}
 
-    def record(self) -> Arrays:
-        """Return parent, mate, key, sigma, summed return and frames of every candidate, and the survivors."""
-        return self._record
-
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the parents of a state, and the record of the generation that left them."""
         self._parents = Parents.restored(state)
         self._found = np.asarray(state.get("found", self._found), np.float32)
-        self._record = dict(records[-1]) if records else {}
+        super().restore(state, records)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names; only for a plug-in's operators does it know their fitness."""

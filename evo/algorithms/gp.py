@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, finalists_of, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, PopulationAlgorithm, PopulationOptions, finalists_of
 from evo.evolution.toolbox import drawing_from, fitness_class
-from evo.randomness.streams import Purpose, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.randomness.streams import Purpose, stream
+from evo.records import Arrays, Finalists, Generation, Metrics, WeightSource
 from evo.setup import Setup
 
 TRIES = 4  # mutations of a child that is there already, at most
@@ -52,7 +52,7 @@ class Options(PopulationOptions):
         return self
 
 
-class GeneticProgramming(Algorithm):
+class GeneticProgramming(PopulationAlgorithm):
     """A population of trees, stored as weights of the network that plays them."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
@@ -66,8 +66,7 @@ class GeneticProgramming(Algorithm):
 
         if setup.environment is not None and setup.environment.continuous:
             raise ConfigurationError("gp: leaves of a tree are choices, but actions of this environment are numbers")
-        self.options, self.seed = options, setup.seed
-        self._per_task = setup.candidates_per_task
+        super().__init__(options, setup)
         self.trees = trees = Trees(setup.network, options.largest_threshold)
 
         class Grown(gp.PrimitiveTree):  # type: ignore[misc]
@@ -95,15 +94,11 @@ class GeneticProgramming(Algorithm):
         if setup.start is not None:
             self._population, self._fitness = setup.start[np.newaxis].astype(np.float32), np.zeros(1, np.int64)
         self._nodes: list[list[Any]] = []  # of each tree of the population, once they have been read from its weights
-        self._record: dict[str, NDArray[Any]] = {}
 
     def generation(self, number: int) -> Generation:
         """Play a population of trees, of which the next one is made."""
         population = self._next(number)
-        source = WeightSource.of_rows(len(population))
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
-        results = yield Request(population, tasks_of(source, seeds, self._per_task))
-        outcome = Evaluated(results)
+        outcome = yield from self.played(number, population, WeightSource.of_rows(len(population)))
         self._take(population, outcome.fitness(self.options))
         self._record = {**outcome.record(), "fitness": self._fitness}
         return {**outcome.metrics(), **self._sizes()}
@@ -163,14 +158,10 @@ class GeneticProgramming(Algorithm):
         """Return the population that was evaluated last, and its fitness."""
         return {"weights": self._population, "fitness": self._fitness}
 
-    def record(self) -> Arrays:
-        """Return summed return, frames and fitness of every tree."""
-        return self._record
-
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a population, and the record of the generation that evaluated it."""
         self._take(np.ascontiguousarray(state["weights"], np.float32), np.asarray(state["fitness"]))
-        self._record = dict(records[-1]) if records else {}
+        super().restore(state, records)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Make the population of a generation again, and give it its recorded fitness."""

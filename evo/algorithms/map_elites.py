@@ -22,6 +22,7 @@ from evo.evolution.population import (
     Evaluated,
     Offspring,
     PerCandidate,
+    PopulationAlgorithm,
     Sigma,
     SigmaSpread,
     metrics_of,
@@ -30,7 +31,7 @@ from evo.evolution.population import (
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource, mean_returns
+from evo.records import Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource, mean_returns
 from evo.setup import Setup
 
 NOWHERE = -1  # the cell of a candidate whose scores are not finite
@@ -155,13 +156,13 @@ class Mutation(Emitter):
         return [self._offspring.of(number, range(elites, elites + again), elites + again, self._population)]
 
 
-class MapElites(Algorithm):
+class MapElites(PopulationAlgorithm):
     """Elites by cells, and candidates that are evaluated again."""
 
     def __init__(self, options: ArchiveOptions, setup: Setup, emitter: Emitter) -> None:
         known = options.known(setup.environment)
-        self.options, self.seed, self.network, self.emitter = options, setup.seed, setup.network, emitter
-        self._per_task = setup.candidates_per_task
+        super().__init__(options, setup)
+        self.emitter = emitter
         self._columns = [known.index(name) for name in options.descriptors]
         fixed = (options.episodes, options.alive_bonus, options.alive_steps, *self._columns)
         self._grid = np.array([*fixed, *options.low, *options.high, *options.bins], np.float64)
@@ -171,17 +172,13 @@ class MapElites(Algorithm):
         self._table: NDArray[Any] = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] sums, when they entered
         self._exact = setup.is_exact
         self._found = self._elites, self._table  # of one candidate, the best of a generation, where exact
-        self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
         """Evaluate on the same episodes; some may enter the archive, and others are to be evaluated again."""
         options, again = self.options, len(self._again)
         sources = self.emitter.candidates(number, len(self._elites), again)
         published = self.emitter.published(self._elites, self._again)
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
-        tasks = [task for source in sources for task in tasks_of(source, seeds, self._per_task)]
-        results = yield Request(published if len(published) else None, tasks)
-        evaluated = Evaluated(results)
+        evaluated = yield from self.played(number, published, *sources)
         recorded, fitness = evaluated.record(), evaluated.fitness(options)
         cells = self._cells_of(evaluated, recorded["return"])
         table = np.stack([cells, fitness, recorded["return"]], axis=1)
@@ -309,10 +306,6 @@ class MapElites(Algorithm):
         found: Arrays = dict(zip(FOUND, self._found, strict=True)) if self._exact else {}
         return {"weights": self._elites, "reevaluated": self._again, **table, **found, **self.emitter.state()}
 
-    def record(self) -> Arrays:
-        """Return parent, key, sigma, summed return, frames and cell of every candidate, and what was chosen."""
-        return self._record
-
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from an archive, and the record of the generation that left it.
 
@@ -328,7 +321,7 @@ class MapElites(Algorithm):
             again = np.concatenate([elites[np.argsort(-table[:, 1], kind="stable")], again])
         self._again = again[: self.options.reevaluated]
         self.emitter.restore(state, np.concatenate([self._elites, self._again]))
-        self._record = dict(records[-1]) if records else {}
+        super().restore(state, records)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Take what a record says of every candidate."""

@@ -16,18 +16,17 @@ from evo.evolution.population import (
     LARGEST_POPULATION,
     Evaluated,
     Offspring,
+    PopulationAlgorithm,
     PopulationOptions,
     Sigma,
     SigmaSpread,
     finalists_of,
     metrics_of,
     names_of,
-    tasks_of,
 )
 from evo.evolution.toolbox import Individual, fitness_class
 from evo.networks.candidates import Rebuilder
-from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource, unit_of
+from evo.records import Arrays, Finalists, Generation, WeightSource, unit_of
 from evo.setup import Setup
 
 
@@ -69,14 +68,13 @@ class Options(PopulationOptions):
         return 0
 
 
-class Nsga2(Algorithm):
+class Nsga2(PopulationAlgorithm):
     """A population, stored as its survivors."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Prepare; `setup.start` [P] is the first survivor. ConfigurationError: an objective is unknown."""
         known = options.known(setup.environment)
-        self.options, self.seed, self.network = options, setup.seed, setup.network
-        self._per_task = setup.candidates_per_task
+        super().__init__(options, setup)
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
         self._fitness = fitness_class(*signs)
@@ -84,17 +82,13 @@ class Nsga2(Algorithm):
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._survivors = start.astype(np.float32)  # [S, P] the best front first
-        self._record: dict[str, NDArray[Any]] = {}
 
     def generation(self, number: int) -> Generation:
         """Play survivors and children on the same episodes, and select the survivors of both."""
         from deap import tools
 
         options, source = self.options, self._candidates(number)
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
-        published = self._survivors if len(self._survivors) else None
-        results = yield Request(published, tasks_of(source, seeds, self._per_task))
-        outcome = Evaluated(results)
+        outcome = yield from self.played(number, self._survivors, source)
         values = self._values(outcome)
         population = [
             Individual(k, -1, fitness=self._fitness(tuple(row) if outcome.finite[k] else self._worst))
@@ -138,14 +132,10 @@ class Nsga2(Algorithm):
         """Return the survivors."""
         return {"weights": self._survivors}
 
-    def record(self) -> Arrays:
-        """Return parent, key, sigma, summed return, frames and objectives of every candidate, and the survivors."""
-        return self._record
-
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the survivors of a state, and the record of the generation that left them."""
         self._survivors = np.ascontiguousarray(state["weights"], np.float32)
-        self._record = dict(records[-1]) if records else {}
+        super().restore(state, records)
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""

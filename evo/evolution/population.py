@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
-from evo.randomness.streams import Purpose, candidate_keys, draws, philox_each
+from evo.randomness.streams import Purpose, candidate_keys, draws, episode_keys, philox_each
 from evo.records import (
+    Algorithm,
     Arrays,
     Episodes,
     Finalists,
     Metrics,
+    Request,
     Result,
     Task,
     WeightSource,
@@ -26,6 +28,7 @@ from evo.records import (
     unit_of,
     worst_of,
 )  # fmt: skip
+from evo.setup import Setup
 
 FITNESS_WORST = -(1 << 62)  # in thousandths; of floats, -inf
 LARGEST_POPULATION = 1 << 20
@@ -309,3 +312,29 @@ def tasks_of(source: WeightSource, seeds: NDArray[np.uint64], per_task: int) -> 
     count = len(source)
     parts = [slice(first, min(first + per_task, count)) for first in range(0, count, per_task)]
     return [Task(source.some(part), Episodes(seeds)) for part in parts]
+
+
+class PopulationAlgorithm(Algorithm):
+    """An algorithm whose candidates play the same episodes in a generation, and its record of the newest one."""
+
+    def __init__(self, options: Any, setup: Setup) -> None:
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self._per_task = setup.candidates_per_task
+        self._record: Arrays = {}
+
+    def played(
+        self, number: int, published: NDArray[np.float32], *sources: WeightSource
+    ) -> Generator[Request, Sequence[Result], Evaluated]:
+        """Publish weights [S, P], where there are any, and return what the candidates of all sources did."""
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
+        tasks = [task for source in sources for task in tasks_of(source, seeds, self._per_task)]
+        results = yield Request(published if len(published) else None, tasks)
+        return Evaluated(results)
+
+    def record(self) -> Arrays:
+        """Return what every candidate did, and who was chosen, by name."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from a state, and the record of the generation that left it; a fork has none."""
+        self._record = dict(records[-1]) if records else {}

@@ -21,17 +21,16 @@ from evo.evolution.population import (
     LARGEST_POPULATION,
     AliveBonus,
     AliveSteps,
-    Evaluated,
     PerCandidate,
+    PopulationAlgorithm,
     averaged,
     fitness_worst,
     names_of,
-    tasks_of,
 )
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
-from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource, unit_of
+from evo.randomness.streams import Purpose, candidate_keys, stream
+from evo.records import Arrays, Finalists, Generation, Metrics, WeightSource, unit_of
 from evo.setup import Setup
 
 LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
@@ -91,27 +90,24 @@ class Distribution(Protocol):
         return ""
 
 
-class EvolutionStrategy(Algorithm):
+class EvolutionStrategy(PopulationAlgorithm):
     """Plays, ranks and records; its distribution is the strategy's mathematics."""
 
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
         """Begin around `setup.start` [P], or a fresh network; ConfigurationError where the distribution refuses it."""
-        self.options, self.seed, self.network = options, setup.seed, setup.network
-        self._kind, self._per_task = distribution, setup.candidates_per_task
+        super().__init__(options, setup)
+        self._kind = distribution
         self.restarts, self._stalled = 0, 0  # generations since a mean fitness was the best
         self._best: int | float = FITNESS_WORST  # mean fitness; there is none yet
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
         self.distribution = distribution(options, start)
-        self._record: Arrays = {}
         self._exact = setup.is_exact
         self._found = np.empty((0, self.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
 
     def generation(self, number: int) -> Generation:
         """Play the mean and the candidates on the same episodes, and move the distribution."""
         source = self.distribution.candidates(self.seed, number)
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
-        results = yield Request(self.distribution.published(), tasks_of(source, seeds, self._per_task))
-        outcome = Evaluated(results)
+        outcome = yield from self.played(number, self.distribution.published(), source)
         fitness = outcome.fitness(self.options)
         moved = self._update(source, fitness, number)
         self._record = {**names_of(source), **outcome.record(), "fitness": fitness}
@@ -155,10 +151,6 @@ class EvolutionStrategy(Algorithm):
     def fingerprint(self) -> str:
         """Return that of the distribution."""
         return self.distribution.fingerprint()
-
-    def record(self) -> Arrays:
-        """Return key, sigma, summed return, frames and fitness of the mean and every candidate."""
-        return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a distribution; a fork counts its generations anew."""

@@ -223,7 +223,9 @@ class GradientAlgorithm(Algorithm):
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
         rule = self.method.action_rule(self._frames)
         request = Request(self.method.network(), self.collector.tasks(number, rule))
-        before, background = self.collector.envs(number), self._in_background(number)
+        before, background = self.collector.envs(number), None
+        if self.options.asynchronous and (self._pending is not None or self.method.replays):
+            background = Background(lambda should_stop: self._learn(self._pending, number, should_stop))
         try:
             results = yield request
             arrived = clock.wall()
@@ -247,12 +249,6 @@ class GradientAlgorithm(Algorithm):
             metrics["epsilon"] = rule.epsilon
         moving = taken - arrived + learned.get("seconds_moving", 0.0)
         return {**metrics, **learned, "seconds_moving": moving}
-
-    def _in_background(self, number: int) -> Background | None:
-        """Begin to learn while a generation is played, where that is asked for and there is something to learn from."""
-        if not self.options.asynchronous or (self._pending is None and not self.method.replays):
-            return None
-        return Background(lambda should_stop: self._learn(self._pending, number, should_stop))
 
     def _learn(self, transitions: Transitions | None, number: int, should_stop: ShouldStop) -> Metrics:
         played = None if transitions is None else Collected(transitions, number - self.options.asynchronous)

@@ -9,7 +9,7 @@ inputs with thresholds z. No mathematical library is called, so the weights have
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -150,22 +150,16 @@ class Rebuilder:
 class PublishedFiles:
     """Published matrices, mapped into memory read-only: one copy for all workers of a machine."""
 
-    def __init__(self, run_dir: Path, keep: int = 2) -> None:
-        self._run_dir, self._keep = run_dir, keep
-        self._mapped: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+    def __init__(self, run_dir: Path) -> None:
+        # Files are named by their content, so a name is never another matrix.
+        self._mapped = lru_cache(2)(lambda name, size: _map(run_dir / name, size))
 
     def matrix(self, name: str, size: int) -> NDArray[np.float32]:
         """Return the matrix [S, P] of the file `name`; no file at all, "", is a matrix of no rows.
 
         Raises DataError where the file is not one contiguous float32 matrix of `size` columns.
         """
-        if not name:
-            return np.empty((0, size), np.float32)
-        if name not in self._mapped:  # files are named by their content, so a name is never another matrix
-            self._mapped[name] = _map(self._run_dir / name, size)
-            if len(self._mapped) > self._keep:
-                self._mapped.popitem(last=False)
-        return self._mapped[name]
+        return self._mapped(name, size) if name else np.empty((0, size), np.float32)
 
 
 def _map(path: Path, size: int) -> NDArray[np.float32]:

@@ -11,6 +11,6 @@ from evo.setup import LearnerOptions
 
 @pytest.fixture(scope="session", autouse=True)
 def tensorflow() -> Any:
-    from evo.learning.tensorflow.setup import start_tensorflow
+    from evo.learning.tensorflow import start_tensorflow
 
     return start_tensorflow(LearnerOptions(threads=1))

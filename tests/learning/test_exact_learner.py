@@ -329,7 +329,7 @@ def test_warming_up_compiles_what_updates_call_and_changes_none(name: str, monke
 
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
-    from evo.learning.tensorflow.setup import start_tensorflow
+    from evo.learning.tensorflow import start_tensorflow
     from evo.setup import LearnerOptions
 
     return start_tensorflow(LearnerOptions(threads=1))

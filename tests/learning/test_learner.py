@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from evo.errors import DeviceError, ResourceError
 from evo.learning.learner import BETAS, EPSILON
+from evo.learning.tensorflow import start_tensorflow
 from evo.learning.tensorflow.learner import LEAST, TensorFlowLearner, part_size, parts_at_a_time
-from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
 from evo.workers.hardware import VISIBLE

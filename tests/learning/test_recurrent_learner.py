@@ -192,7 +192,7 @@ def test_tensorflow_refuses_a_network_with_memory_in_one_line() -> None:
 
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
-    from evo.learning.tensorflow.setup import start_tensorflow
+    from evo.learning.tensorflow import start_tensorflow
 
     return start_tensorflow(LearnerOptions(threads=1))
 

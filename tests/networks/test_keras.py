@@ -15,7 +15,7 @@ import pytest
 from evo.config.experiment import Experiment
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
-from evo.learning.tensorflow.setup import start_tensorflow
+from evo.learning.tensorflow import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.setup import LearnerOptions

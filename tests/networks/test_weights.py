@@ -167,7 +167,7 @@ def test_no_file_is_a_matrix_of_no_rows(tmp_path: Path) -> None:
 def test_a_file_is_mapped_once_and_the_oldest_are_let_go(tmp_path: Path) -> None:
     for name in "abc":
         write(tmp_path / name, data=some_parents())
-    files = PublishedFiles(tmp_path, keep=2)
+    files = PublishedFiles(tmp_path)
     first = files.matrix("a", NETWORK.size)
     assert files.matrix("a", NETWORK.size) is first
     files.matrix("b", NETWORK.size)

@@ -21,8 +21,8 @@ import numpy as np
 
 from evo.errors import DeviceError, DeviceMemoryError, EvoError, ResourceError
 from evo.learning.distributed import replicas
+from evo.learning.tensorflow import explained, start_tensorflow
 from evo.learning.tensorflow.learner import TensorFlowLearner
-from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.records import Player
 from evo.setup import LearnerOptions
 from evo.workers import devices

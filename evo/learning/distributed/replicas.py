@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from evo.errors import DeviceError
 from evo.learning.learner import Loss, Rows, Values
+from evo.learning.tensorflow import start_tensorflow
 from evo.learning.tensorflow.learner import TensorFlowLearner, scalars
-from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
 

@@ -32,18 +32,16 @@ def loss_of_example(outputs, x, at, to, batch, settings, row, values):
 
 def take_examples(layers, observations, rows, x):
     """Copy the observations of some rows to the inputs of the first layer."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     size = observations.shape[1]
-    for k in range(place, rows.shape[0] * size, threads):
+    for k in range(cuda.grid(1), rows.shape[0] * size, cuda.gridsize(1)):
         x[layers[0].input + k] = observations[rows[k // size], k % size]
 
 
 def gather_patches(layers, number, count, x):
     """Copy the inputs of each output of a convolution into a row of patches."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     terms, pixels, channels, width, height = layer.terms, layer.pixels, layer.channels, layer.width, layer.height
-    for k in range(place, count * pixels * terms, threads):
+    for k in range(cuda.grid(1), count * pixels * terms, cuda.gridsize(1)):
         row, term = k // terms, k % terms
         pixel, cell = row % pixels, term // channels
         i = pixel // layer.out_width * layer.stride - layer.pad + cell // layer.kernel
@@ -56,10 +54,9 @@ def gather_patches(layers, number, count, x):
 
 def add_patches(layers, number, count, x):
     """Add the gradients of patches to those of the inputs, pixel by pixel."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     size, channels, stride, kernel = layer.input_size, layer.channels, layer.stride, layer.kernel
-    for k in range(place, count * size, threads):
+    for k in range(cuda.grid(1), count * size, cuda.gridsize(1)):
         e, cell, c = k // size, k % size // channels, k % channels
         top, left = cell // layer.width + layer.pad, cell % layer.width + layer.pad_left
         first = max(0, (top - kernel + stride) // stride)
@@ -74,17 +71,15 @@ def add_patches(layers, number, count, x):
 
 def transform(layers, number, count, x):
     """Compute a layer without weights."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
-    for k in range(place, count * layer.pixels, threads):
+    for k in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
         pixel_without_weights(layer, x, k // layer.pixels, k % layer.pixels)
 
 
 def transform_back(layers, number, count, x):
     """Compute the gradients of the inputs of a layer without weights."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
-    for k in range(place, count * layer.channels, threads):
+    for k in range(cuda.grid(1), count * layer.channels, cuda.gridsize(1)):
         e, c = k // layer.channels, k % layer.channels
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
             pool_back(layer, x, e, c, c + 1)
@@ -96,10 +91,9 @@ def transform_back(layers, number, count, x):
 
 def normalise(layers, number, count, w, x):
     """Normalise each pixel's outputs over the filters; keep what gradients need."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     filters, gamma = layer.filters, layer.norm_offset
-    for row in range(place, count * layer.pixels, threads):
+    for row in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
         at, normal = layer.output + row * filters, layer.normal + row * filters
         mean = mean_of(x, at, filters, 1, F0, False)
         inverse = F1 / square_root(mean_of(x, at, filters, 1, mean, True) + VARIANCE_EPSILON)
@@ -112,18 +106,16 @@ def normalise(layers, number, count, w, x):
 
 def activate(layers, number, count, x):
     """Apply an activation that was not done with the sums."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
-    for k in range(place, count * layer.pixels * layer.filters, threads):
+    for k in range(cuda.grid(1), count * layer.pixels * layer.filters, cuda.gridsize(1)):
         value = load1(x, layer.output + k)
         store1(x, layer.output + k, tanh(value) if layer.activation == TANH else rectified(value, True))
 
 
 def activate_back(layers, number, count, x):
     """Turn gradients behind an activation into those before it."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
-    for k in range(place, count * layer.pixels * layer.filters, threads):
+    for k in range(cuda.grid(1), count * layer.pixels * layer.filters, cuda.gridsize(1)):
         value, slope = load1(x, layer.output + k), load1(x, layer.d_output + k)
         if layer.activation == TANH:
             slope = slope * (F1 - value * value)
@@ -134,10 +126,9 @@ def activate_back(layers, number, count, x):
 
 def norm_gradients(layers, number, count, size, x, gradients):
     """Compute the gradients of gamma and beta for each block of examples.  # [blocks * size]"""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     filters, pixels = layer.filters, layer.pixels
-    for k in range(place, (count + BLOCK - 1) // BLOCK * filters, threads):
+    for k in range(cuda.grid(1), (count + BLOCK - 1) // BLOCK * filters, cuda.gridsize(1)):
         block, f = k // filters, k % filters
         scale, shift = F0, F0
         for row in range(block * BLOCK * pixels, min((block + 1) * BLOCK, count) * pixels):
@@ -157,23 +148,23 @@ def eighth(x, at, w, gamma, normal, k, filters):
     return total
 
 
+def fourth(x, at, w, gamma, normal, k, filters):
+    """Return the sum over every fourth filter, from k on, as two of `eighth`."""
+    return eighth(x, at, w, gamma, normal, k, filters) + eighth(x, at, w, gamma, normal, k + 4, filters)
+
+
 def mean_along(x, at, w, gamma, normal, filters):
     """Return the mean over filters of gradients times gamma, or of these times normalised values."""
-    even = (eighth(x, at, w, gamma, normal, 0, filters) + eighth(x, at, w, gamma, normal, 4, filters)) + (
-        eighth(x, at, w, gamma, normal, 2, filters) + eighth(x, at, w, gamma, normal, 6, filters)
-    )
-    odd = (eighth(x, at, w, gamma, normal, 1, filters) + eighth(x, at, w, gamma, normal, 5, filters)) + (
-        eighth(x, at, w, gamma, normal, 3, filters) + eighth(x, at, w, gamma, normal, 7, filters)
-    )
+    even = fourth(x, at, w, gamma, normal, 0, filters) + fourth(x, at, w, gamma, normal, 2, filters)
+    odd = fourth(x, at, w, gamma, normal, 1, filters) + fourth(x, at, w, gamma, normal, 3, filters)
     return (even + odd) / np.float32(filters)
 
 
 def normalise_back(layers, number, count, w, x):
     """Turn gradients behind a normalisation into those before it, as `evo.learning.exact.layers.normalise_back`."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     filters, gamma = layer.filters, layer.norm_offset
-    for row in range(place, count * layer.pixels, threads):
+    for row in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
         at, normal, inverse = layer.d_output + row * filters, layer.normal + row * filters, x[layer.inverse + row]
         mean = mean_along(x, at, w, gamma, -1, filters)
         along = mean_along(x, at, w, gamma, normal, filters)
@@ -184,10 +175,9 @@ def normalise_back(layers, number, count, w, x):
 
 def losses(layers, number, count, x, batch, settings, values):
     """Compute the losses of the examples, and the derivatives by the last layer's outputs."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     layer = layers[number]
     filters = layer.filters
-    for e in range(place, count, threads):
+    for e in range(cuda.grid(1), count, cuda.gridsize(1)):
         loss_of_example(
             filters, x, layer.output + e * filters, layer.d_output + e * filters, batch, settings, e, values
         )
@@ -195,23 +185,20 @@ def losses(layers, number, count, x, batch, settings, values):
 
 def outputs(layers, number, count, x, out):
     """Copy the outputs of the last layer.  # [B, O]"""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     filters = out.shape[1]
-    for k in range(place, count * filters, threads):
+    for k in range(cuda.grid(1), count * filters, cuda.gridsize(1)):
         out[k // filters, k % filters] = x[layers[number].output + k]
 
 
 def follow(size, share, copies, weights, target):
     """Move a target network's weights by a share of the difference, or copy them."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
-    for k in range(place, size, threads):
+    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
         target[k] = weights[k] if copies else target[k] + share[0] * (weights[k] - target[k])
 
 
 def add_blocks(count, size, gradients):
     """Add the gradients of blocks of examples in pairs, level by level: their sum is that of the first block."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
-    for k in range(place, size, threads):
+    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
         distance = 1
         while distance < count:
             for block in range(0, count - distance, 2 * distance):
@@ -269,9 +256,8 @@ def norm(size, gradients, out):
 
 def step(size, most, rate, norm_of, gradients, weights, first, second):
     """Clip the gradient to the norm `most`, if it is not 0, and update weights and moments by Adam."""
-    place, threads = cuda.grid(1), cuda.gridsize(1)
     if not is_finite(norm_of[0]):
         return
     scale = most[0] / norm_of[0] if most[0] > F0 and norm_of[0] > most[0] else F1
-    for k in range(place, size, threads):
+    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
         step_one(weights, first, second, k, gradients[k] * scale, rate[0])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values
-from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
+from evo.learning.tensorflow import shortages_explained, start_tensorflow
 from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
 from evo.records import Arrays

@@ -11,7 +11,7 @@ import pytest
 
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster
-from evo.learning.tensorflow.setup import explained, shortages_explained
+from evo.learning.tensorflow import explained, shortages_explained
 from evo.workers.channel import GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer
 from tests.helpers.learning import tensorflow  # noqa: F401
