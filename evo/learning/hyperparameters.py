@@ -66,12 +66,7 @@ Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")
 Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
 GaeLambda = Annotated[float, Field(ge=0, le=1, description="lambda of generalised advantage estimation")]
 Episodes = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=65536,
-        description="whole episodes per generation, where whole_episodes is set",
-    ),
+    int, Field(ge=1, le=65536, description="whole episodes per generation, where whole_episodes is set")
 ]
 WholeEpisodes = Annotated[
     bool,
