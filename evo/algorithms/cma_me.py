@@ -8,6 +8,7 @@ original has full covariance matrices, which do not fit networks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -53,6 +54,7 @@ class Searches(Emitter):
     """Searches of separable CMA-ES, each around the mean of an emitter."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
+        """Begin at `setup.start` [P], or each search at a fresh network."""
         self.seed, self.network, self._restarts = setup.seed, setup.network, 0
         self._search = sep_cma_es.Options(population=options.batch, sigma=options.sigma)
         keys = [stream(self.seed, Purpose.INITIAL, 0, k) for k in range(options.emitters)]
@@ -128,9 +130,4 @@ def ranked(children: Children) -> NDArray[np.int64]:
     return np.where(children.cells == NOWHERE, FITNESS_WORST, ranks.reshape(-1).astype(np.int64))
 
 
-def make(options: Options, setup: Setup) -> MapElites:
-    """Return CMA-ME; `setup.start` [P] is evaluated first, and is where emitters begin.
-
-    Raises ConfigurationError where a descriptor is unknown.
-    """
-    return MapElites(options, setup, Searches(options, setup))
+make = partial(MapElites, emitter=Searches)

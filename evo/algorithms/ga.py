@@ -154,6 +154,7 @@ class GeneticAlgorithm(PopulationAlgorithm):
     """A population, stored as its parents; where crossover is of all of them, as their means and the elites."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
+        """Prepare; `setup.start` [P] becomes candidate 0 of generation 0, and all others its children."""
         from deap import base, tools
 
         super().__init__(options, setup)
@@ -332,6 +333,4 @@ class GeneticAlgorithm(PopulationAlgorithm):
         return True
 
 
-def make(options: Options, setup: Setup) -> GeneticAlgorithm:
-    """Return the algorithm; `setup.start` [P] becomes candidate 0 of generation 0, and all others its children."""
-    return GeneticAlgorithm(options, setup)
+make = GeneticAlgorithm

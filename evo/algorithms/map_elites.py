@@ -7,7 +7,8 @@ choose it, so they are biased upwards. An emitter names the children; MAP-Elites
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -144,8 +145,11 @@ class Emitter(Protocol):
 class Mutation(Emitter):
     """Mutated copies of elites, and of candidates that are evaluated again."""
 
-    def __init__(self, options: Options, seed: int) -> None:
-        self._offspring, self._population = Offspring(seed, options.sigma, options.sigma_spread), options.population
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self._offspring, self._population = (
+            Offspring(setup.seed, options.sigma, options.sigma_spread),
+            options.population,
+        )
 
     def published(self, elites: Weights, again: Weights) -> Weights:
         """Return both.  # [C + K, P]"""
@@ -159,10 +163,11 @@ class Mutation(Emitter):
 class MapElites(PopulationAlgorithm):
     """Elites by cells, and candidates that are evaluated again."""
 
-    def __init__(self, options: ArchiveOptions, setup: Setup, emitter: Emitter) -> None:
+    def __init__(self, options: Any, setup: Setup, emitter: Callable[[Any, Setup], Emitter]) -> None:
+        """Prepare; `setup.start` [P] is evaluated first. ConfigurationError: a descriptor is unknown."""
         known = options.known(setup.environment)
         super().__init__(options, setup)
-        self.emitter = emitter
+        self.emitter = emitter(options, setup)
         self._columns = [known.index(name) for name in options.descriptors]
         fixed = (options.episodes, options.alive_bonus, options.alive_steps, *self._columns)
         self._grid = np.array([*fixed, *options.low, *options.high, *options.bins], np.float64)
@@ -335,6 +340,4 @@ class MapElites(PopulationAlgorithm):
         return 2 * 4 * self.network.size * (prod(self.options.bins) - len(self._elites))
 
 
-def make(options: Options, setup: Setup) -> MapElites:
-    """Return MAP-Elites; `setup.start` [P] is evaluated first. ConfigurationError: a descriptor is unknown."""
-    return MapElites(options, setup, Mutation(options, setup.seed))
+make = partial(MapElites, emitter=Mutation)

@@ -39,12 +39,12 @@ TOGETHER = 4  # environments that a task of segments has at least: alone, one wo
 
 
 class Collector:
-    """Plays segments of environments side by side, or (`envs` 0) whole episodes."""
+    """Plays segments of environments side by side, or whole episodes."""
 
-    def __init__(self, setup: Setup, envs: int, horizon: int, episodes: int, per_task: int) -> None:
+    def __init__(self, options: Any, setup: Setup) -> None:
         """Prepare to play `horizon` steps of each of `envs` environments, or `episodes` episodes, a generation."""
-        self._setup, self._horizon = setup, horizon
-        self._count, self._episodes, self._per_task = envs, episodes, per_task
+        self._options, self._setup, self._per_task = options, setup, options.envs_per_task
+        self._count = options.envs if options.plays_segments else 0
         self._envs: dict[int, EnvStates] = {}  # where the last segments ended, by `Setup.slot`
 
     def envs(self, number: int) -> EnvStates | None:
@@ -55,14 +55,14 @@ class Collector:
         """Return a generation's tasks."""
         setup = self._setup
         if not self._count:
-            seeds = episode_keys(setup.seed, Purpose.TRAINING, number, self._episodes)
-            each = per_task(setup.environment_in(number), self._episodes, self._per_task)
+            seeds = episode_keys(setup.seed, Purpose.TRAINING, number, self._options.episodes)
+            each = per_task(setup.environment_in(number), self._options.episodes, self._per_task)
             return episode_tasks(seeds, each, rule)
         slot, environment = setup.slot(number), setup.environment_in(number)
         if slot not in self._envs or not _are_of(environment, self._envs[slot]):
             self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)
         each = max(per_task(environment, self._count, self._per_task), min(TOGETHER, self._per_task))
-        return segment_tasks(self._envs[slot], self._horizon, each, rule, stay_open=environment.game is None)
+        return segment_tasks(self._envs[slot], self._options.horizon, each, rule, stay_open=environment.game is None)
 
     def take(self, results: Sequence[Result], number: int) -> Transitions:
         """Return the transitions of a generation; ResourceError where the network's outputs were not finite."""

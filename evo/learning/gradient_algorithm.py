@@ -33,7 +33,7 @@ from evo.records import (
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, PolicyLoss
+    from evo.learning.learner import KnownLoss, Learner
     from evo.networks.network import Network
 
 LEARNED = "learning"  # kind of kernels
@@ -74,7 +74,7 @@ class GradientMethod(ABC):
         self._learner: Learner | None = None
 
     @abstractmethod
-    def loss(self) -> PolicyLoss | ActorLoss | ActionValueLoss:
+    def loss(self) -> KnownLoss:
         """Return the loss."""
 
     @abstractmethod
@@ -193,8 +193,7 @@ class GradientAlgorithm(Algorithm):
         """Prepare to play segments of environments, or whole episodes, as the options say."""
         self.options, self.setup = options, setup
         self.method = method(options, setup)
-        envs, horizon = (options.envs, options.horizon) if options.plays_segments else (0, 0)
-        self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
+        self.collector, segments = collecting.Collector(options, setup), options.plays_segments
         self.notices = [*([LAG] if options.asynchronous else []), *self.method.notices]
         section, fields = type(options).__module__.rpartition(".")[2], type(options).model_fields
 
@@ -202,8 +201,8 @@ class GradientAlgorithm(Algorithm):
             others = [name for name in names if name in fields and getattr(options, name) != fields[name].default]
             return " and ".join(f"{section}.{name}" for name in others)
 
-        if unused := changed("episodes") if envs else changed("envs", "horizon"):
-            self.notices.append(UNUSED.format(unused, section, "false" if envs else "true"))
+        if unused := changed("episodes") if segments else changed("envs", "horizon"):
+            self.notices.append(UNUSED.format(unused, section, "false" if segments else "true"))
         if not setup.network.memory and (unused := changed("bptt", "burn_in")):
             self.notices.append(FORGETS.format(unused))
         if setup.learner is not None and setup.learner.device == "gpu":

@@ -119,6 +119,9 @@ class ActionValueLoss(ABC):
         return 0.5 * tf.square(inside) + self.huber_delta * (size - inside)
 
 
+KnownLoss = PolicyLoss | ActorLoss | ActionValueLoss  # whose derivatives `exact.losses` has
+
+
 class Pieces(NamedTuple):
     """How a network with memory learns: from pieces of consecutive steps, through which gradients flow."""
 

@@ -11,7 +11,7 @@ from evo.workers import devices, hardware
 from evo.workers.hardware import VISIBLE
 
 if TYPE_CHECKING:
-    from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, Pieces, PolicyLoss
+    from evo.learning.learner import KnownLoss, Learner, Pieces
     from evo.networks.network import Network
     from evo.setup import LearnerOptions
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def make_learner(
     network: Network,
     options: LearnerOptions,
-    loss: PolicyLoss | ActorLoss | ActionValueLoss,
+    loss: KnownLoss,
     max_gradient_norm: float = 0.0,
     pieces: Pieces | None = None,
 ) -> Learner:

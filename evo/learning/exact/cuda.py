@@ -25,7 +25,7 @@ from evo.learning.exact.learner import NUMBERS, ExactLearner
 from evo.learning.exact.losses import POLICY_VALUES, Q_VALUES, PolicyBatch, QBatch, loss_of
 from evo.learning.exact.plan import BLOCK, refuse, table_of
 from evo.learning.exact.weights import Weights
-from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, PolicyLoss, Rows, Snapshots, Values
+from evo.learning.learner import BETAS, KnownLoss, Learner, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 
 SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: the largest that gives enough tiles
@@ -53,7 +53,7 @@ class CudaLearner(ExactLearner):
         self,
         network: Network,
         threads: int,
-        loss: PolicyLoss | ActorLoss | ActionValueLoss,
+        loss: KnownLoss,
         max_gradient_norm: float,
         device: Device,
         sides: tuple[int, ...] = SIDES,
@@ -318,7 +318,7 @@ class CudaLearner(ExactLearner):
 
 
 def golden_examples(
-    network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss, count: int
+    network: Network, loss: KnownLoss, count: int
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float32]]:
     """Return random examples for a loss, and weights."""
     draw, actions = np.random.default_rng(1), loss.actions

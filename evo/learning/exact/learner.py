@@ -21,7 +21,7 @@ from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import BlockSums, Threads
 from evo.learning.exact.weights import Weights, follow, norm_of, step
-from evo.learning.learner import BETAS, ActionValueLoss, ActorLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
+from evo.learning.learner import BETAS, ActorLoss, KnownLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 
@@ -41,7 +41,7 @@ class ExactLearner(Learner):
         self,
         network: Network,
         threads: int,
-        loss: PolicyLoss | ActorLoss | ActionValueLoss,
+        loss: KnownLoss,
         max_gradient_norm: float = 0.0,
         pieces: Pieces | None = None,
         to_inputs: bool = False,
@@ -214,13 +214,13 @@ class ExactLearner(Learner):
         if isinstance(loss, ActorLoss):
             actor = squashed.SquashedBatch(*(data[name][rows] for name in squashed.SquashedBatch._fields))
             temperature = float(settings.get("temperature", 0.0))
-            return (actor, squashed.SquashedSettings(temperature)), squashed.SQUASHED_VALUES
+            return (actor, temperature), squashed.SQUASHED_VALUES
         targets = self._targets(loss, rows) if loss.bootstraps else data["targets"][rows]
         importance = data["importance_weights"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
         batch = losses.QBatch(data["actions"][rows], targets, importance)
         return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 
-    def _targets(self, loss: ActionValueLoss, rows: Rows) -> NDArray[np.float32]:
+    def _targets(self, loss: Any, rows: Rows) -> NDArray[np.float32]:
         """Return DQN's targets of some examples: n_step_rewards + discounts * Q of the next action.  # [B] -> [B]"""
         data = self._data
         observations, masks = self._rows(data["next_observations"]), data["next_action_masks"][rows]

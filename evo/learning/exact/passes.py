@@ -35,9 +35,9 @@ from evo.learning.exact.runs import (
     WIDTH,
     add_rows,
     copy,
+    copy_rectified,
     copy_where_positive,
     fill,
-    rectify_vector,
     spaced,
     transpose,
 )
@@ -125,8 +125,7 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
         if layer.activation == RELU and number == last:
             for r in range(count * layer.pixels):
                 at = layer.output + r * layer.row
-                for f in range(0, layer.filters, WIDTH):
-                    rectify_vector(x, at + f, x, at + f)
+                copy_rectified(x, at, x, at, layer.filters)
         elif layer.activation == TANH:
             for r in range(count * layer.pixels):
                 at = layer.output + r * layer.row

@@ -27,7 +27,7 @@ from evo.kernels.layout import (
 )
 from evo.learning.exact.products import CHUNK
 from evo.learning.exact.runs import WIDTH, rounded, spaced
-from evo.learning.learner import ActionValueLoss, ActorLoss, Pieces, PolicyLoss
+from evo.learning.learner import ActorLoss, KnownLoss, Pieces
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
@@ -232,7 +232,7 @@ def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
     return table, places.size
 
 
-def refuse(network: Network, loss: PolicyLoss | ActorLoss | ActionValueLoss) -> None:
+def refuse(network: Network, loss: KnownLoss) -> None:
     """ConfigurationError names a loss, or a layer of the network, that GPUs do not learn yet."""
     if isinstance(loss, ActorLoss) or (loss.has_target and not getattr(loss, "bootstraps", False)):
         kind = type(loss).__name__

@@ -120,7 +120,7 @@ def _where_positive(builder: Any, present: Any, other: Any, output: Any) -> Any:
 
 copy_vector, copy = _vectors(_copied), _runs(_copied)
 add_vector, add = _vectors(_sum), _runs(_sum)
-rectify_vector, copy_rectified = _vectors(_rectified), _runs(_rectified)
+copy_rectified = _runs(_rectified)
 copy_where_positive = _runs(_where_positive)  # (y, to, x, at, z, from, count): x where z is positive, else 0
 multiply_vector = _vectors(lambda builder, present, other: builder.fmul(present, other))
 less = _vectors(lambda builder, present, other, number: builder.fsub(other, number))

@@ -32,12 +32,6 @@ class SquashedBatch(NamedTuple):
     values: NDArray[np.float32]  # [B] of the action
 
 
-class SquashedSettings(NamedTuple):
-    """Coefficients of an actor's loss."""
-
-    temperature: float
-
-
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def _number(outputs, at, dimensions, drawn, noise, d):  # type: ignore[no-untyped-def]
     """Return number d of an action, its log probability, exp(s) e, and what it adds to s where its output grows."""
@@ -56,12 +50,12 @@ def _number(outputs, at, dimensions, drawn, noise, d):  # type: ignore[no-untype
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def squashed_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
+def squashed_policy(outputs, x, at, to, batch, temperature, row, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of temperature * log pi(a) - Q(s, a) by the outputs, where noise is fixed and a moves.
 
     By u, log pi(a) has the derivative 2 a, and by s it has -1 besides.
     """
-    dimensions, total, temperature = batch.noise.shape[1], values.shape[1], settings.temperature
+    dimensions, total = batch.noise.shape[1], values.shape[1]
     drawn, log_probability = outputs == 2 * dimensions, 0.0
     for d in range(dimensions):
         a, density, spread, slope = _number(x, at, dimensions, drawn, batch.noise[row], d)
