@@ -146,10 +146,8 @@ class Mutation(Emitter):
     """Mutated copies of elites, and of candidates that are evaluated again."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        self._offspring, self._population = (
-            Offspring(setup.seed, options.sigma, options.sigma_spread),
-            options.population,
-        )
+        self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
+        self._population = options.population
 
     def published(self, elites: Weights, again: Weights) -> Weights:
         """Return both.  # [C + K, P]"""

@@ -20,8 +20,7 @@ are those of it. `evo.learning.twin_critics` has the critics, `evo.learning.repl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -58,29 +57,11 @@ class Options(ContinuousOptions):
         return super().extra_outputs(environment) + int(environment.actions)
 
 
-@dataclass(frozen=True)
 class SACLoss(ActorLoss):
-    """The loss of each example, in TensorFlow; `evo.learning.exact.squashed` has the same with its derivative."""
+    """J_pi, the mean of alpha log pi(a | s) - min(Q1, Q2)(s, a) (equation 9), with its derivative in `exact.squashed`.
 
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss" and "log_probability", [B] each.
-
-        outputs [B, 2 D] before tanh. Of the batch, "noise" [B, D] is e, "slopes" [B, D] the derivative of
-        min(Q1, Q2) by the action: the loss has the derivative of alpha log pi(a | s) - Q(s, a).
-        """
-        import tensorflow as tf
-
-        mean, noise = outputs[:, : self.actions], batch["noise"]
-        deviation = self.log_deviation(tf.tanh(outputs[:, self.actions :]))  # log sigma, from -5 to 2
-        u = mean + tf.exp(deviation) * noise  # reparameterised (equation 8)
-        action = tf.tanh(u)
-        # log pi(a | s), with the correction of the tanh (equation 21): log(1 - tanh(u)^2), written without cancellation
-        correction = 2.0 * (math.log(2.0) - u - tf.nn.softplus(-2.0 * u))
-        density = -0.5 * tf.square(noise) - deviation - 0.5 * math.log(2.0 * math.pi)
-        log_probability = tf.reduce_sum(density - correction, axis=1)
-        q_value = batch["values"] + tf.reduce_sum(batch["slopes"] * (action - tf.stop_gradient(action)), axis=1)
-        loss = settings["temperature"] * log_probability - q_value  # J_pi (equation 9)
-        return {"loss": loss, "log_probability": log_probability}
+    a = tanh(u) with u = m + sigma e (equation 8), and log pi(a | s) has the correction of the tanh (equation 21).
+    """
 
 
 class Temperature:

@@ -17,10 +17,8 @@ the derivative of the loss. Algorithm and equations are numbered as in the paper
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -48,23 +46,10 @@ class Options(ContinuousOptions):
     policy_delay: int = Field(2, ge=1, le=1000, description="updates of the critics per update of the actor")
 
 
-@dataclass(frozen=True)
 class TD3Loss(ActorLoss):
-    """The loss of each example, in TensorFlow; `evo.learning.exact.squashed` has the same with its derivative."""
+    """-Q1(s, tanh(m)): its derivative, the deterministic policy gradient (algorithm 1), is in `exact.squashed`."""
 
-    has_target: ClassVar[bool] = True
-
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss" and "log_probability", [B] each, the latter 0.
-
-        outputs [B, D] before tanh. "slopes" [B, D] is the derivative of Q1 by the action, so the loss has the one of
-        -Q1(s, pi(s)), the deterministic policy gradient (algorithm 1).
-        """
-        import tensorflow as tf
-
-        action = tf.tanh(outputs)
-        q_value = batch["values"] + tf.reduce_sum(batch["slopes"] * (action - tf.stop_gradient(action)), axis=1)
-        return {"loss": -q_value, "log_probability": tf.zeros_like(q_value)}
+    has_target = True
 
 
 class TD3(TwinCriticMethod):

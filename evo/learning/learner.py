@@ -35,8 +35,21 @@ Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class PolicyLoss(ABC):
-    """The loss of an actor-critic: stated in TensorFlow by its algorithm, with its derivatives by `exact.losses`.
+class KnownLoss:
+    """A loss whose derivatives `exact.losses` has; those that TensorFlow may differentiate are stated by `__call__`."""
+
+    has_target: ClassVar[bool] = False  # whether its learner has a target network
+
+    actions: int  # number of actions, or their dimensions
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss" and other values, [B] each, in TensorFlow; NotImplementedError: it is learned exactly alone."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PolicyLoss(KnownLoss):
+    """The loss of an actor-critic; its values are "loss", "policy_loss", "value_loss", "entropy" and "approx_kl".
 
     A batch has "actions" [B] or [B, D], "advantages", "returns", and of the policy that acted "values" and
     "log_probabilities" [B]; "action_masks" [B, A] bool where the environment has them. Settings:
@@ -44,43 +57,23 @@ class PolicyLoss(ABC):
     """
 
     clipped: ClassVar[bool] = False  # PPO's surrogate, else log probability times advantage
-    has_target: ClassVar[bool] = False
 
-    actions: int  # number of actions, or their dimensions
     is_gaussian: bool = False
-
-    @abstractmethod
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss", "policy_loss", "value_loss", "entropy" and "approx_kl", [B] each."""
 
 
 @dataclass(frozen=True)
-class ActorLoss(ABC):
-    """The loss of an actor whose action tanh(u) a critic values: stated in TensorFlow by its algorithm.
+class ActorLoss(KnownLoss):
+    """The loss of an actor whose action tanh(u) a critic values; its values are "loss" and "log_probability".
 
     Outputs are the means of u; of an actor that is drawn, also the inputs of tanh whose values say the log standard
     deviations. A batch has "noise" [B, D], the standard normal numbers of the draws; of the action "slopes" [B, D], the
     critic's derivative, and "values" [B]. The setting "temperature" weights the log probability.
     """
 
-    has_target: ClassVar[bool] = False
-
-    actions: int  # their dimensions
-
-    @abstractmethod
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss" and "log_probability", [B] each."""
-
-    def log_deviation(self, squashed: Any) -> Any:
-        """Return the log standard deviations that outputs behind tanh mean.  # [B, D]"""
-        from evo.rollouts.action_rules import SQUASHED_HIGHEST, SQUASHED_LOWEST
-
-        return SQUASHED_LOWEST + 0.5 * (SQUASHED_HIGHEST - SQUASHED_LOWEST) * (squashed + 1.0)
-
 
 @dataclass(frozen=True)
-class ActionValueLoss(ABC):
-    """The loss of Q-learning: stated in TensorFlow by its algorithm, with its derivatives by `exact.losses`.
+class ActionValueLoss(KnownLoss):
+    """The loss of Q-learning; its values are "loss", "td_error" and "q_value".
 
     A batch has "actions" and "targets" [B]. One that bootstraps has, in place of "targets", "n_step_rewards",
     "discounts" and "importance_weights" [B], "next_observations" [B, ...] and "next_action_masks" [B, A]; the learner
@@ -88,16 +81,10 @@ class ActionValueLoss(ABC):
     """
 
     bootstraps: ClassVar[bool] = False  # from a target network: the learner computes the targets
-    has_target: ClassVar[bool] = False  # whether its learner has a target network
 
-    actions: int
     dueling: bool
     huber_delta: float
     double: bool = False  # of a loss that bootstraps: its own network chooses the action that the target network values
-
-    @abstractmethod
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss", "td_error" and "q_value", [B] each."""
 
     def action_values(self, outputs: Any) -> Any:
         """Return Q = V + A - mean(A) of outputs [A..., V] (Wang et al., 2016), or the scores.  # [B, O] -> [B, A]"""
@@ -117,9 +104,6 @@ class ActionValueLoss(ABC):
         size = tf.abs(error)
         inside = tf.minimum(size, self.huber_delta)
         return 0.5 * tf.square(inside) + self.huber_delta * (size - inside)
-
-
-KnownLoss = PolicyLoss | ActorLoss | ActionValueLoss  # whose derivatives `exact.losses` has
 
 
 class Pieces(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -81,17 +81,10 @@ class ContinuousOptions(AlgorithmOptions):
         return 0
 
 
-@dataclass(frozen=True)
 class CriticLoss(ActionValueLoss):
-    """Half the squared TD error of each example; `evo.learning.exact.losses` has the same with its derivative."""
+    """Half the squared TD error of each example."""
 
-    has_target: ClassVar[bool] = True
-
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss", "td_error" and "q_value", [B] each."""
-        q_value = outputs[:, 0]
-        td_error = batch["targets"] - q_value
-        return {"loss": self.huber(td_error), "td_error": td_error, "q_value": q_value}
+    has_target = True
 
 
 class ReplayBatch(NamedTuple):

@@ -204,7 +204,8 @@ class ExactLearner(Learner):
 
     def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[Any, Any], tuple[str, ...]]:
         """Return the loss's arrays with its settings, and the names of its values."""
-        loss, data = self._loss, self._data
+        loss: Any = self._loss
+        data = self._data
         if isinstance(loss, PolicyLoss):
             allowed = data["action_masks"][rows] if "action_masks" in data else losses.ALL_ALLOWED
             policy = losses.PolicyBatch(data["actions"][rows], allowed, *(data[name][rows] for name in OF_A_POLICY))
