@@ -335,7 +335,7 @@ class MapElites(PopulationAlgorithm):
 
     def growth(self) -> int:
         """Return the bytes of the elites that cells have space for, which are published too."""
-        return 2 * 4 * self.network.size * (prod(self.options.bins) - len(self._elites))
+        return 2 * 4 * self.network.size * (int(prod(self.options.bins)) - len(self._elites))
 
 
 make = partial(MapElites, emitter=Mutation)
