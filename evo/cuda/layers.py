@@ -45,8 +45,7 @@ from evo.kernels.layout import (
     TREE,
     WEIGHTED,
 )
-from evo.kernels.recurrent import sigmoid
-from evo.kernels.weightless import tanh
+from evo.kernels.weightless import sigmoid, tanh
 
 F0, F1 = np.float32(0), np.float32(1)
 
@@ -269,7 +268,7 @@ def load_states(row, out, width, t, threads, memory, base, index, live):
 
 
 def gates(row, x, out, width, t, threads, memory, base, index, live):
-    """Write outputs over the sums of the inputs, and the next states, as `evo.kernels.recurrent`.
+    """Write outputs over the sums of the inputs, and the next states, as `evo.kernels.weightless`.
 
     `x` are the sums of the state, and behind them the state.
     """

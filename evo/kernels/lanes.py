@@ -5,8 +5,7 @@ then kernel rows, columns, channels. Multiplication and addition are separate, n
 finite weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which
 products with zero are skipped.
 
-`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights,
-`recurrent` what remembers.
+`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
 `forward` is the kernel; `tests/kernels/plain_kernel.py` has the same arithmetic in plain loops.
 """
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.kernels import recurrent, sparse, weightless
+from evo.kernels import sparse, weightless
 from evo.kernels.layer_norm import normalise
 from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
@@ -66,7 +65,7 @@ def forward(  # type: ignore[no-untyped-def]
             else:
                 compute(layers[i], packed, source, target, lanes, nonzero)
         else:
-            recurrent.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
+            weightless.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
         if layers[i].norm >= 0:
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)

@@ -1,8 +1,14 @@
-"""What takes no sums of weights: one-hot planes, pooling, decision trees, and activations other than a sum's ReLU.
+"""What takes no sums of weights: one-hot planes, pools, decision trees, gates, and activations other than a sum's ReLU.
 
 Every lane is computed alone and in one order, so the bits depend on neither the number of lanes nor the machine. These
 are plain loops over neighbouring values, which Numba turns into vectors. A network without such layers has kernels that
 contain none of this: its table of layers has another type (`evo.kernels.layout`).
+
+A recurrent layer is the sums of its inputs, the sums of its state, then its gates, as in Keras by default. A GRU (Cho
+et al., 2014) multiplies by its reset gate behind the recurrent kernel. With x and h the sums of the inputs and of the
+state: z = s(x_z + h_z), r = s(x_r + h_r), h' = z h + (1 - z) tanh(x_h + r h_h). An LSTM (Hochreiter and Schmidhuber,
+1997): c' = s(x_f + h_f) c + s(x_i + h_i) tanh(x_c + h_c), h' = s(x_o + h_o) tanh(c'). Here s is the sigmoid, 0.5 + 0.5
+tanh(0.5 x). The states of environments are rows of `memory`; lanes read and write those that `index` names.
 """
 
 from __future__ import annotations
@@ -11,11 +17,12 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH, TREE, by_table
+from evo.kernels.layout import AVERAGE_POOL, GRU, LSTM, MAX_POOL, ONE_HOT, RELU, STATE, TANH, TREE, by_table
+from evo.kernels.tiles import compute
 
 kernel_cache.use(__name__)
 
-ONE = np.float32(1)
+ONE, HALF = np.float32(1), np.float32(0.5)
 DEPTH = 13  # of the continued fraction of tanh
 SATURATED = np.float32(9)  # from here on tanh is 1 or -1 to a unit in the last place
 
@@ -133,6 +140,71 @@ def _activate(layer, out, lanes):  # type: ignore[no-untyped-def]
             values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
 
 
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def sigmoid(x):  # type: ignore[no-untyped-def]
+    """Return the logistic function of a float32."""
+    return HALF + HALF * tanh(HALF * x)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _state_sums(layer, packed, out, lanes, live, nonzero, memory, index):  # type: ignore[no-untyped-def]
+    """Write the sums of the state [filters, lanes], and behind them the state itself."""
+    state = out[layer.filters * lanes :]
+    for k in range(layer.memory_size):
+        for lane in range(lanes):  # idle ones are computed as the last live one
+            state[k * lanes + lane] = memory[index[min(lane, live - 1)], layer.memory + k]
+    compute(layer, packed, state, out, lanes, nonzero)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _gru(units, x, out):  # type: ignore[no-untyped-def]
+    """Write the next state over the sums of the inputs, `out`; `x` are the sums of the state, and the state."""
+    sums, state = x[: 3 * units], x[3 * units : 4 * units]
+    for k in range(2 * units):
+        out[k] = sigmoid(out[k] + sums[k])
+    for k in range(units):
+        update, reset = out[k], out[units + k]
+        candidate = tanh(out[2 * units + k] + reset * sums[2 * units + k])
+        out[k] = state[k] = update * state[k] + (ONE - update) * candidate
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _lstm(units, x, out):  # type: ignore[no-untyped-def]
+    """Write the next outputs over the sums of the inputs, as `_gru`; the state are the outputs, then the cells."""
+    sums, state = x[: 4 * units], x[4 * units : 6 * units]
+    for k in range(2 * units):
+        out[k] = sigmoid(out[k] + sums[k])
+    for k in range(units):
+        candidate = tanh(out[2 * units + k] + sums[2 * units + k])
+        cell = out[units + k] * state[units + k] + out[k] * candidate
+        state[units + k] = cell
+        out[k] = state[k] = sigmoid(out[3 * units + k] + sums[3 * units + k]) * tanh(cell)
+
+
+def _remember(layer, packed, x, out, lanes, live, nonzero, memory, index):  # type: ignore[no-untyped-def]
+    """Write the output of a row of the table that is no sum of inputs, for 16, 8, 4 or 2 lanes."""
+    if layer.kind == STATE:
+        _state_sums(layer, packed, out, lanes, live, nonzero, memory, index)
+    elif layer.kind == GRU or layer.kind == LSTM:
+        units = layer.filters * lanes
+        if layer.kind == GRU:
+            _gru(units, x, out)
+        else:
+            _lstm(units, x, out)
+        state = x[(3 if layer.kind == GRU else 4) * units :]
+        for k in range(layer.memory_size):
+            for lane in range(live):
+                memory[index[lane], layer.memory + k] = state[k * lanes + lane]
+    else:
+        _forgetful(layer, packed, x, out, lanes)
+
+
 OPTIONS = {"error_model": "numpy", "_nrt": False}
-transform = by_table(lambda layer, packed, x, out, lanes: None, _transform, jit_options=OPTIONS)
+_forgetful = by_table(lambda layer, packed, x, out, lanes: None, _transform, jit_options=OPTIONS)
+transform = by_table(
+    lambda layer, packed, x, out, lanes, live, nonzero, memory, index: None,
+    lambda layer, packed, x, out, lanes, live, nonzero, memory, index: _forgetful(layer, packed, x, out, lanes),
+    _remember,
+    jit_options=OPTIONS,
+)
 activate = by_table(lambda layer, out, lanes: None, _activate, jit_options=OPTIONS)

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels import recurrent, weightless
+from evo.kernels import weightless
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
 from evo.kernels.layout import is_weighted, rectifies
 
@@ -85,7 +85,7 @@ def forward_plain(  # type: ignore[no-untyped-def]
         if is_weighted(layers[i]):
             _layer_plain(layers[i], packed, source, target, lanes)
         else:
-            recurrent.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
+            weightless.transform(layers[i], packed, source, target, lanes, live, nonzero, memory, index)
         if layers[i].norm >= 0:
             normalise_plain(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)

@@ -12,8 +12,7 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import GRU, LSTM
-from evo.kernels.recurrent import sigmoid
-from evo.kernels.weightless import tanh
+from evo.kernels.weightless import sigmoid, tanh
 from evo.learning.exact.layers import NONE, ONE, ZERO
 from evo.learning.exact.products import PACKED, multiply
 from evo.learning.exact.runs import copy
