@@ -133,9 +133,8 @@ class EvolutionStrategy(PopulationAlgorithm):
 
     def _fresh(self) -> NDArray[np.float64]:
         """Return a fresh network, another one after every restart.  # [P]"""
-        weights = np.empty(self.network.size, np.float32)
-        Rebuilder(self.network).fresh(np.uint64(stream(self.seed, Purpose.INITIAL, 0, self.restarts)), weights)
-        return weights.astype(np.float64)
+        key = stream(self.seed, Purpose.INITIAL, 0, self.restarts)
+        return Rebuilder(self.network).fresh_all([key])[0].astype(np.float64)
 
     def finalists(self, count: int) -> Finalists:
         """Return the mean, and the best candidate where its fitness is exact."""

@@ -127,10 +127,7 @@ def initial_weights(network: Network, seed: int, number: int = 0) -> NDArray[np.
     """
     from evo.networks.candidates import Rebuilder
 
-    fresh = replace(WeightSource.of_row(-1), keys=np.array([stream(seed, Purpose.INITIAL, 0, number)], np.uint64))
-    weights = np.empty(network.size, np.float32)
-    Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), fresh, 0, weights)
-    return weights
+    return Rebuilder(network).fresh_all([stream(seed, Purpose.INITIAL, 0, number)])[0]
 
 
 def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvStates:

@@ -9,6 +9,7 @@ inputs with thresholds z. No mathematical library is called, so the weights have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -126,11 +127,11 @@ class Rebuilder:
         weights.setflags(write=False)
         return weights
 
-    def fresh_all(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
+    def fresh_all(self, keys: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.float32]:
         """Return a freshly initialised network of each key.  # [K] -> [K, P]"""
         weights = np.empty((len(keys), self.network.size), np.float32)
         for key, row in zip(keys, weights, strict=True):
-            self.fresh(key, row)
+            self.fresh(np.uint64(key), row)
         return weights
 
     def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
