@@ -59,7 +59,6 @@ class GradientMethod(ABC):
     """What one method adds to the loop: how it acts, its loss and its updates; and the learner of its network."""
 
     heads: ClassVar[str]  # what the network's outputs are, "policy" or "q"; a fork continues a state of the same only
-    replays: ClassVar[bool] = False  # it learns from a replay buffer of its own, and `learn` is given no transitions
     passes: int = 1  # forward passes of an example: one for every network and observation that the loss reads
     backward_passes: int = 1
 
@@ -85,8 +84,8 @@ class GradientMethod(ABC):
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make a generation's updates, unless `should_stop`; `frames` were played, those of `played` included.
 
-        `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
-        "examples", those of all updates.
+        `played` is None where the options say `replays`. Returns metrics, with "seconds_moving" of data to the learner,
+        and "examples", those of all updates.
         """
 
     @property
@@ -223,7 +222,7 @@ class GradientAlgorithm(Algorithm):
         rule = self.method.action_rule(self._frames)
         request = Request(self.method.network(), self.collector.tasks(number, rule))
         before, background = self.collector.envs(number), None
-        if self.options.asynchronous and (self._pending is not None or self.method.replays):
+        if self.options.asynchronous and (self._pending is not None or self.options.replays):
             background = Background(lambda should_stop: self._learn(self._pending, number, should_stop))
         try:
             results = yield request
@@ -239,7 +238,7 @@ class GradientAlgorithm(Algorithm):
         self._frames += len(transitions)
         metrics, episodes = collecting.metrics_of(results)
         self._record = self.method.receive(transitions, before, self._frames) or episodes
-        fresh = None if self.method.replays else transitions
+        fresh = None if self.options.replays else transitions
         if self.options.asynchronous:
             self._pending = fresh
         else:

@@ -10,7 +10,7 @@ episodes it holds their actions, seeds and lengths.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -259,9 +259,7 @@ class ReplayBuffer:
 
 
 class OffPolicyMethod(GradientMethod):
-    """A method whose updates are of samples of a replay buffer."""
-
-    replays: ClassVar[bool] = True  # `learn` samples the buffer: it is given no transitions
+    """A method whose updates are of samples of a replay buffer: `learn` is given no transitions."""
 
     def __init__(self, options: Any, setup: Setup, priority_exponent: float = 0.0) -> None:
         """Begin with an empty replay buffer, which with `priority_exponent` 0 is sampled uniformly."""
