@@ -88,7 +88,7 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
         for name, algorithm in made.items():
             method = algorithm.method
             method.receive(transitions, before, len(transitions))
-            fresh = None if method.replays else Collected(transitions, 0)
+            fresh = None if method.options.replays else Collected(transitions, 0)
             told: list[Any] = []
             taken = seconds(
                 lambda: told.append(method.learn(fresh, 0, len(transitions), lambda: False))  # noqa: B023
@@ -96,7 +96,7 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
             found[name].append(taken)
             options: Any = algorithm.options
             updates = told[0]["updates"]
-            batch = options.batch_size if method.replays else len(transitions) // options.minibatches
+            batch = options.batch_size if method.options.replays else len(transitions) // options.minibatches
             examples = updates * batch
     hashes = {name: state_hash(algorithm.method.learner.state()) for name, algorithm in made.items()}
     for algorithm in made.values():

@@ -61,7 +61,7 @@ class Searches(Emitter):
         self._emitters = [self._emitter(self._fresh(key) if setup.start is None else setup.start) for key in keys]
 
     def _fresh(self, key: int) -> Weights:
-        return Rebuilder(self.network).fresh_all([key])[0]
+        return Rebuilder(self.network).drawn(key)
 
     def _emitter(self, start: Weights) -> sep_cma_es.Separable:
         return sep_cma_es.Separable(self._search, start.astype(np.float64))

@@ -172,9 +172,11 @@ class GeneticAlgorithm(PopulationAlgorithm):
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
         self._drawn: Iterator[float] = iter(())  # normal numbers of a generation's children
         keys = candidate_keys(setup.seed, Purpose.INITIAL, 0, 0, options.islands if options.founder else 0)
-        start = Rebuilder(setup.network).fresh_all(keys) if setup.start is None else setup.start[np.newaxis]
+        start = [Rebuilder(setup.network).drawn(key) for key in keys] if setup.start is None else [setup.start]
         self._begins = len(start)  # the only parents, and first candidates, of generation 0
-        self._parents = Parents(start, [self._founder(row, row) for row in range(len(start))])
+        self._parents = Parents(
+            np.reshape(start, (-1, setup.network.size)), [self._founder(row, row) for row in range(len(start))]
+        )
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
         self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
         self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact

@@ -134,7 +134,7 @@ class EvolutionStrategy(PopulationAlgorithm):
     def _fresh(self) -> NDArray[np.float64]:
         """Return a fresh network, another one after every restart.  # [P]"""
         key = stream(self.seed, Purpose.INITIAL, 0, self.restarts)
-        return Rebuilder(self.network).fresh_all([key])[0].astype(np.float64)
+        return Rebuilder(self.network).drawn(key).astype(np.float64)
 
     def finalists(self, count: int) -> Finalists:
         """Return the mean, and the best candidate where its fitness is exact."""

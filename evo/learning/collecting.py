@@ -127,7 +127,7 @@ def initial_weights(network: Network, seed: int, number: int = 0) -> NDArray[np.
     """
     from evo.networks.candidates import Rebuilder
 
-    return Rebuilder(network).fresh_all([stream(seed, Purpose.INITIAL, 0, number)])[0]
+    return Rebuilder(network).drawn(stream(seed, Purpose.INITIAL, 0, number))
 
 
 def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvStates:

@@ -9,7 +9,6 @@ inputs with thresholds z. No mathematical library is called, so the weights have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -127,11 +126,10 @@ class Rebuilder:
         weights.setflags(write=False)
         return weights
 
-    def fresh_all(self, keys: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.float32]:
-        """Return a freshly initialised network of each key.  # [K] -> [K, P]"""
-        weights = np.empty((len(keys), self.network.size), np.float32)
-        for key, row in zip(keys, weights, strict=True):
-            self.fresh(np.uint64(key), row)
+    def drawn(self, key: int) -> NDArray[np.float32]:
+        """Return freshly initialised weights, drawn from `key`.  # [P]"""
+        weights = np.empty(self.network.size, np.float32)
+        self.fresh(np.uint64(key), weights)
         return weights
 
     def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
