@@ -61,7 +61,7 @@ def drive(
 
 
 def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Request, list[Result]]]]]:
-    return drive(algorithm, numbers, algorithm.setup.environment, algorithm.setup.network)
+    return drive(algorithm, numbers, algorithm._method.setup.environment, algorithm.setup.network)
 
 
 def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_bit_for_bit() -> None:
@@ -85,7 +85,7 @@ def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_pa
     for number in range(5):
         learned = algorithm._method.network()[0]
         metrics, asked = driven(algorithm, range(number, number + 1))
-        candidates = candidates_of(asked[0][0][0], algorithm.setup.network)
+        candidates = candidates_of(asked[0][0][0], algorithm._method.setup.network)
         entered = [k for k, weights in enumerate(candidates) if weights.tobytes() == learned.tobytes()]
         assert entered == ([0], [], [2], [], [2])[number]  # it begins as candidate 0; later behind two elites
         assert np.isnan(metrics["learner_return"]) == (number not in (2, 4))
@@ -103,7 +103,7 @@ def test_a_learner_that_plays_best_becomes_the_first_parent() -> None:
     algorithm = small(Chain(), population=6, parents=2, elites=1, shared=6, explore_episodes=8)
     driven(algorithm, range(1))
     best = np.tile(np.array([0.0, 1.0], np.float32), 6)  # weights [5, 2], then biases [2]: always to the right
-    assert best.size == right.size == algorithm.setup.network.size
+    assert best.size == right.size == algorithm._method.setup.network.size
     state = dict(algorithm.state())
     state["learner_weights"] = state["learner_target"] = best
     state["weights"] = np.zeros_like(state["weights"])  # always to the left
@@ -196,7 +196,7 @@ def test_a_run_can_start_from_a_champion() -> None:
     start = np.arange(12, dtype=np.float32)
     algorithm = small(Chain(), start=start)
     request = next(algorithm.generation(0))
-    assert candidates_of(request, algorithm.setup.network)[0].tobytes() == start.tobytes()
+    assert candidates_of(request, algorithm._method.setup.network)[0].tobytes() == start.tobytes()
     assert request.weights is not None
     assert request.weights.tobytes() == np.stack([start, start]).tobytes()  # the first parent, and the learner
     assert algorithm.state()["learner_target"].tobytes() == start.tobytes()
