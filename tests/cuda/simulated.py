@@ -1,24 +1,29 @@
-"""A few tiny cases in Numba's CUDA simulator: a program, since the simulator is chosen when Numba is imported.
+"""Tiny cases in Numba's CUDA simulator: a program, since the simulator is chosen when Numba is imported.
 
-NUMBA_ENABLE_CUDASIM=1 python -m tests.cuda.simulated
+NUMBA_ENABLE_CUDASIM=1 python -m tests.cuda.simulated one|others
 """
 
 from __future__ import annotations
+
+import sys
 
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
 from tests.cuda.simulator import Simulator
 
 POOLED = ["one_hot 4", "max_pool 2 2", "tanh", "average_pool 2 1", "norm", "relu", "tree 2", "norm", "tanh"]
-CASES = (
+ALL_LAYERS = [*POOLED[:4], "conv 2 2 1", "norm", "relu", "tree 2", "gru 3", "norm", "tanh", "lstm 2"]
+BOARD = {"size": 4, "starvation": 3, "observation": "frame", "mask": "fatal"}
+ONE = (Case("snake", BOARD, {"layers": ALL_LAYERS}, "softmax", "layers", 3),)
+OTHERS = (
     Case("cartpole", {"max_steps": 7}, {"kind": "mlp", "dense": [9], "norm": "layer", "activation": "tanh"}, "softmax"),
     Case("catch", {}, {"layers": ["conv 3 3 3", "gru 3", "lstm 2"]}, "epsilon_greedy", "layers", 3),
-    Case("snake", {"size": 4, "starvation": 9, "observation": "frame", "mask": "fatal"}, {"layers": POOLED}),
+    Case("snake", {**BOARD, "starvation": 9}, {"layers": POOLED}),
 )
 UPDATES = learning.Updates((3, 3, 1), {"conv": [[2, 2, 2]], "dense": [3], "norm": "layer"}, counts=(3,))
 
 if __name__ == "__main__":
-    for case in CASES:
+    for case in {"one": ONE, "others": OTHERS}[sys.argv[1]]:
         frames = compare(Case(**{**vars(case), "threads": 16}), Simulator(), 6, 3, 2, 4)
         print(case, frames, "frames", flush=True)
     learning.compare(UPDATES, Simulator(), (4,))

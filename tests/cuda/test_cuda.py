@@ -22,7 +22,7 @@ from evo.games import sin
 from evo.games.faults import inexact_in
 from evo.networks.network import Network, Options
 from tests.cuda.comparing import Case, compare
-from tests.cuda.simulated import CASES
+from tests.cuda.simulated import ONE, OTHERS
 
 ROOT = Path(__file__).parents[2]
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
@@ -57,13 +57,16 @@ ALL = (
 SEGMENTS = (1, 5, 10, 15, 18, 19, 20)  # of the cases: every action rule, with masks and without
 
 
-def test_a_few_cases_in_the_simulator() -> None:
+@pytest.mark.parametrize(
+    ("which", "cases"), [("one", ONE), pytest.param("others", OTHERS, marks=pytest.mark.long)], ids=["one", "others"]
+)
+def test_a_few_cases_in_the_simulator(which: str, cases: tuple[Case, ...]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cuda.simulated"],
+        [sys.executable, "-m", "tests.cuda.simulated", which],
         cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == len(CASES) + 1
+    assert len(done.stdout.splitlines()) == len(cases) + 1
 
 
 @needs_cuda

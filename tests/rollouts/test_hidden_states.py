@@ -9,7 +9,7 @@ import pytest
 
 from evo.environments import gymnasium as anything
 from evo.environments.instances import OPEN
-from evo.games.catalogue import snake
+from evo.games.catalogue import snake, tmaze
 from evo.games.game import GameEnvironment
 from evo.games.step import Ended
 from evo.kernels import lanes
@@ -23,7 +23,12 @@ from tests.rollouts.test_rollout import Elsewhere, rows, train
 from tests.rollouts.test_segment import begin
 
 SOFTMAX = ActionRule("softmax")
-SNAKE = snake.make(snake.Options(size=5, starvation=9, observation="ego"))
+GAMES = [
+    pytest.param(tmaze.make(tmaze.Options(id="tmaze", length=2, step_cost=0.01, max_steps=9)), id="tmaze"),
+    pytest.param(
+        snake.make(snake.Options(size=5, starvation=9, observation="ego")), id="snake", marks=pytest.mark.long
+    ),
+]
 LAYERS = ["gru 5", "norm", "dense 6", "tanh", "lstm 3"]
 
 
@@ -60,18 +65,19 @@ def equal(one: Result, other: Result) -> None:
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), name)
 
 
-def test_whole_episodes_have_a_state_each_through_refills_and_compaction() -> None:
-    rollout, weights = playing(SNAKE)
+@pytest.mark.parametrize("played", GAMES)
+def test_whole_episodes_have_a_state_each_through_refills_and_compaction(played: GameEnvironment) -> None:
+    rollout, weights = playing(played)
     task = Task(rows(1), train(37), SOFTMAX, record_actions=True, record_transitions=True)
     result = rollout.play(task, weights[np.newaxis])
     assert result.transitions is not None
     check_states(rollout, weights, result.transitions)
-    plain = Rollout(rollout.network, Elsewhere(SNAKE, lambda one: one.env())).play(task, weights[np.newaxis])
+    plain = Rollout(rollout.network, Elsewhere(played, lambda one: one.env())).play(task, weights[np.newaxis])
     assert [one.tolist() for one in result.actions] == [one.tolist() for one in plain.actions]
     for name in ("outputs", "memories", "next_outputs"):
         assert getattr(result.transitions, name).tobytes() == getattr(plain.transitions, name).tobytes(), name
-    ended = Ended(*(empty_result(1, 37, 3)[name][0] for name in Ended._fields))
-    network, game = rollout.network, SNAKE.game
+    ended = Ended(*(empty_result(1, 37, len(played.episode_metrics))[name][0] for name in Ended._fields))
+    network, game = rollout.network, played.game
     scored = tensorflow_kernel.play_episodes(
         lambda seen, memory: lanes.scores(network, weights, seen, memory=memory), game, task, ended, network.outputs,
         network.memory,
@@ -80,9 +86,10 @@ def test_whole_episodes_have_a_state_each_through_refills_and_compaction() -> No
     assert scored.transitions.memories.tobytes() == result.transitions.memories.tobytes()
 
 
-def test_a_segment_goes_on_with_the_states_of_the_one_before() -> None:
-    rollout, weights = playing(SNAKE)
-    network, game, envs = rollout.network, SNAKE.game, begin(SNAKE, 21)
+@pytest.mark.parametrize("played", GAMES)
+def test_a_segment_goes_on_with_the_states_of_the_one_before(played: GameEnvironment) -> None:
+    rollout, weights = playing(played)
+    network, game, envs = rollout.network, played.game, begin(played, 21)
 
     def play(envs: EnvStates, horizon: int) -> Result:
         return rollout.play(Task(rows(1), Segment(envs, horizon), SOFTMAX), weights[np.newaxis])
