@@ -88,7 +88,7 @@ from numpy.typing import NDArray
 from evo.games import Game, GameOptions
 
 class Options(GameOptions):
-    pass
+    end: int = 300
 
 class State(NamedTuple):
     step: NDArray[np.int32]
@@ -100,7 +100,7 @@ def begin(state, options, b, random):
 def step(state, options, b, action, random):
     state.step[b] += 1
     mark = state.marks[b, min(state.step[b], 299)]  # there are 250
-    return 1.0 + 0.0 * mark, state.step[b] == 300
+    return 1.0 + 0.0 * mark, state.step[b] == options.end
 
 def observe(state, options, b, out):
     out[0] = 1.0
@@ -332,9 +332,9 @@ def test_a_game_that_fails_at_once_is_told_with_the_line_of_its_name(tmp_path: P
 
 
 def test_a_game_that_fails_before_the_first_generation_leaves_no_directory_in_the_way(tmp_path: Path) -> None:
-    """The corrected game trains with the same command."""
+    """The corrected game trains with the same command; its kernels are those of the game that fails late."""
     words = ("late.toml", "--plugin", "late", "--generations", 1, "--run-dir", "run")
-    (tmp_path / "late.toml").write_text('[policy]\nkind = "linear"\n[environment]\nid = "late"\n')
+    (tmp_path / "late.toml").write_text('[policy]\nkind = "linear"\n[environment]\nid = "late"\nend = 3\n')
     (tmp_path / "late.py").write_text(
         LATE.replace("mark = ", "mark = len({1: 'a', 'b': 2}) * ")
     )  # plain Python plays it
@@ -343,5 +343,5 @@ def test_a_game_that_fails_before_the_first_generation_leaves_no_directory_in_th
     assert process.returncode == 2, err
     assert json.loads(out.splitlines()[-1])["run_dir"] is None
     assert not (tmp_path / "run").exists()
-    (tmp_path / "late.py").write_text(LATE.replace("== 300", "== 3"))
+    (tmp_path / "late.py").write_text(LATE)
     assert summary_of(tmp_path, *words, apart=True)["status"] == "done"

@@ -399,7 +399,8 @@ def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -
 
 def test_a_decision_tree_is_shown_as_python(tmp_path: Path) -> None:
     few = ("--set", "gp.population=12", "--set", "gp.elites=2", "--set", "test.episodes=8", "--generations", 2)
-    called(tmp_path, ROOT / "experiments" / "games" / "gp_cartpole.toml", "--run-dir", "run", *few)
+    catch = ("--set", "environment.id=catch")  # which other tests compile
+    called(tmp_path, ROOT / "experiments" / "games" / "gp_cartpole.toml", "--run-dir", "run", *few, *catch)
     shown = called(tmp_path, "export", "run", "--to", "python", program="evo")[0]
     page = Page(tmp_path / "run" / "report.html")
     assert shown[shown.index("def act") :].strip() in page.text

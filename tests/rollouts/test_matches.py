@@ -230,9 +230,10 @@ def test_a_candidate_that_plays_alone_meets_itself_whoever_played_before() -> No
     np.testing.assert_array_equal(together.lengths[1], second.lengths[0])
 
 
-def test_no_episodes_are_played_by_a_network_with_memory_either() -> None:
+@pytest.mark.parametrize("memory", ["", pytest.param("gru:4", marks=pytest.mark.long)])
+def test_no_episodes_are_played_either(memory: str) -> None:
     """As workers do before their first task."""
-    _, rollout, _, against = made(tictactoe, {"dense": [8], "memory": "gru:4"}, 3)
+    _, rollout, _, against = made(tictactoe, {"dense": [8], "memory": memory}, 3)
     result = rollout.play(
         Task(fresh(1), Episodes(SEEDS[:0]), opponents=against), np.empty((0, rollout.size), np.float32)
     )
