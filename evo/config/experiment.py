@@ -17,6 +17,7 @@ from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, pr
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
 from evo.mistakes import shown
+from evo.networks.model_files import refuse_graph
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
@@ -313,6 +314,7 @@ def _content(source: str) -> str:
         return ""
     path = Path(source)
     try:
+        refuse_graph(path)
         data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
     except (EvoError, ValueError) as error:
         raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error

@@ -14,7 +14,7 @@ from evo.errors import ConfigurationError, EvoError, closest, printable
 from evo.files.durable import read_file
 from evo.files.layout import LARGEST_CHAMPION
 from evo.mistakes import Mistake, name_of, shown
-from evo.networks.keras_import import layers_in
+from evo.networks.model_files import layers_in, refuse_graph
 from evo.toml import plain
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
@@ -106,6 +106,7 @@ class ExperimentFile:
         if isinstance(named, str):
             file = next((path for path in (Path(named), folder / named) if path.exists()), Path(named))
             try:
+                refuse_graph(file)
                 self.tables["policy"] = layers_in(read_file(file, most=LARGEST_CHAMPION)).policy
             except (EvoError, ValueError) as error:
                 raise ConfigurationError(f"{self.file}: policy: {shown(named)}: {error}") from error

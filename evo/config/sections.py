@@ -87,8 +87,8 @@ class RunOptions(Section):
     )
     init_from: str = Field(
         "",
-        description="a run directory, champion.h5 or .keras file to start from, from the working directory or else "
-        "from the file",
+        description="a run directory, champion.h5, .keras, .weights.h5 or .onnx file to start from, from the working "
+        "directory or else from the file",
     )
 
 

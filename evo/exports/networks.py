@@ -39,8 +39,8 @@ def write_network(file: Path, kind: str, run: Run) -> None:
 
         facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
         discrete = not environment.continuous
-        model = onnx_model(network, weights, facts, discrete=discrete, normalisation=environment.normalisation)
-        file.write_bytes(model.SerializeToString())
+        by = environment.normalisation
+        file.write_bytes(onnx_model(network, weights, facts, discrete=discrete, normalisation=by))
     elif kind == "python":
         file.write_text(python_file(run), encoding="utf-8")
     else:

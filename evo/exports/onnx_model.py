@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import extra
+from evo.networks import onnx_file
 from evo.networks.layer import GATES
 from evo.networks.network import EPSILON
+from evo.networks.onnx_file import DOUBLE, FLOAT, INT64
 
 if TYPE_CHECKING:
     from evo.environment import Normalisation
@@ -30,36 +31,35 @@ def onnx_model(
     *,
     discrete: bool = True,
     normalisation: Normalisation | None = None,
-) -> Any:
+) -> bytes:
     """Return a model from observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B].
 
     With memory, also from hidden states [B, S], zeros where an episode begins, to the next ones.
     With `normalisation` the model takes observations as they are before it.
-    Raises ConfigurationError where onnx is not installed.
     """
-    onnx = extra("onnx", "--to onnx")
-    graph = Graph(onnx, network, weights).build(discrete, normalisation)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=FORMAT)
-    model.producer_name = "snake-evo"
-    onnx.helper.set_model_props(model, {name: json.dumps(value) for name, value in facts.items()})
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return onnx_file.encode({
+        "ir_version": FORMAT,
+        "producer_name": "snake-evo",
+        "graph": Graph(network, weights).build(discrete, normalisation),
+        "opset_import": [{"domain": "", "version": OPSET}],
+        "metadata_props": [{"key": name, "value": json.dumps(value)} for name, value in facts.items()],
+    })  # fmt: skip
 
 
 class Graph:
     """Collects the nodes of a graph; convolutions see channels first, and everything else channels last."""
 
-    def __init__(self, onnx: Any, network: Network, weights: NDArray[np.float32]) -> None:
-        self._onnx, self._network = onnx, network
+    def __init__(self, network: Network, weights: NDArray[np.float32]) -> None:
+        self._network = network
         self._arrays = dict(zip(network.names(), network.split(weights), strict=True))
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+        self._nodes: list[dict[str, Any]] = []
+        self._constants: list[dict[str, Any]] = []
         self._newest, self._channels_first = INPUT, False
         self._states: list[str] = []  # next ones, of recurrent layers
 
-    def build(self, discrete: bool, normalisation: Normalisation | None) -> Any:
+    def build(self, discrete: bool, normalisation: Normalisation | None) -> dict[str, Any]:
         """Return the graph."""
-        helper, network = self._onnx.helper, self._network
+        network = self._network
         if normalisation:
             self._normalise(normalisation)
         flat = False
@@ -70,33 +70,43 @@ class Graph:
                 flat = True
             self._layer(f"{i}_{layer.kind}", layer)
         self._add("Identity", name=SCORES)
-        kinds = self._onnx.TensorProto
-        outputs = [helper.make_tensor_value_info(SCORES, kinds.FLOAT, ["batch", network.outputs])]
+        outputs = [_value(SCORES, network.outputs)]
         if discrete:
             ends = [
                 self._constant(name, np.array([at])) for name, at in (("from", 0), ("to", network.actions), ("of", 1))
             ]
             self._add("Slice", *ends)
             self._add("ArgMax", axis=1, keepdims=0, name=ACTIONS)
-            outputs.append(helper.make_tensor_value_info(ACTIONS, kinds.INT64, ["batch"]))
-        inputs = [helper.make_tensor_value_info(INPUT, kinds.FLOAT, ["batch", *network.shape])]
+            outputs.append(_value(ACTIONS, kind=INT64))
+        inputs = [_value(INPUT, *network.shape)]
         if network.memory:
             self._newest, *others = self._states
             self._add("Concat", *others, axis=1, name=NEXT)
-            inputs += [helper.make_tensor_value_info(STATE, kinds.FLOAT, ["batch", network.memory])]
-            outputs += [helper.make_tensor_value_info(NEXT, kinds.FLOAT, ["batch", network.memory])]
-        return helper.make_graph(self._nodes, "network", inputs, outputs, self._constants)
+            inputs.append(_value(STATE, network.memory))
+            outputs.append(_value(NEXT, network.memory))
+        return {
+            "node": self._nodes,
+            "name": "network",
+            "initializer": self._constants,
+            "input": inputs,
+            "output": outputs,
+        }
 
     def _add(self, operator: str, *others: str, name: str = "", **attributes: Any) -> str:
         """Add a node behind the newest one; return the name of its output, which is the newest from now on."""
         output = name or f"{len(self._nodes)}_{operator}"
-        node = self._onnx.helper.make_node(operator, [self._newest, *others], [output], name=output, **attributes)
-        self._nodes.append(node)
+        self._node(operator, [self._newest, *others], [output], attributes)
         self._newest = output
         return output
 
+    def _node(self, operator: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+        described = [onnx_file.attribute(name, value) for name, value in attributes.items()]
+        self._nodes.append({
+            "input": inputs, "output": outputs, "name": outputs[-1], "op_type": operator, "attribute": described,
+        })  # fmt: skip
+
     def _constant(self, name: str, value: NDArray[Any]) -> str:
-        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        self._constants.append(onnx_file.tensor(name, value))
         return name
 
     def _first(self) -> None:
@@ -110,12 +120,11 @@ class Graph:
             self._channels_first = False
 
     def _normalise(self, by: Normalisation) -> None:
-        kinds = self._onnx.TensorProto
-        self._add("Cast", to=kinds.DOUBLE)
+        self._add("Cast", to=DOUBLE)
         self._add("Sub", self._constant("mean", by.mean))
         self._add("Div", self._constant("deviation", by.deviation))
         self._add("Clip", self._constant("low", np.array(-by.limit)), self._constant("high", np.array(by.limit)))
-        self._add("Cast", to=kinds.FLOAT)
+        self._add("Cast", to=FLOAT)
 
     def _layer(self, name: str, layer: Layer) -> None:
         if layer.kind == "conv":
@@ -169,8 +178,7 @@ class Graph:
             self._add("Slice", *(self._constant(f"{output}_{end}", np.array([value])) for end, value in ends))
             inputs.append(self._add("Unsqueeze", zero))
         how = {"linear_before_reset": 1} if layer.kind == "gru" else {}
-        node = self._onnx.helper.make_node(layer.kind.upper(), inputs, ["", *outputs], hidden_size=units, **how)
-        self._nodes.append(node)
+        self._node(layer.kind.upper(), inputs, ["", *outputs], {"hidden_size": units, **how})
         for output in outputs:
             self._newest = output
             self._states.append(self._add("Squeeze", zero))
@@ -181,12 +189,18 @@ class Graph:
         codes = np.arange(layer.filters // layer.channels, dtype=np.float32)
         apart = self._add("Unsqueeze", self._constant(f"{name}_axis", np.array([-1])))
         self._add("Equal", self._constant(f"{name}_codes", codes))
-        planes = self._add("Cast", to=self._onnx.TensorProto.FLOAT)
+        planes = self._add("Cast", to=FLOAT)
         self._newest = apart
         self._add("IsNaN")
         self._add("Where", apart, planes)
         sides = (layer.height, layer.width) if len(self._network.shape) == 3 else ()
         self._add("Reshape", self._constant(f"{name}_shape", np.array([-1, *sides, layer.filters])))
+
+
+def _value(name: str, *sides: int, kind: int = FLOAT) -> dict[str, Any]:
+    """Return an input or output of the graph, with a batch in front of these sides."""
+    shape = {"dim": [{"dim_param": "batch"}, *({"dim_value": side} for side in sides)]}
+    return {"name": name, "type": {"tensor_type": {"elem_type": kind, "shape": shape}}}
 
 
 def _window(layer: Layer) -> dict[str, Any]:

@@ -121,6 +121,27 @@ def entries(data: bytes, source: str) -> set[str]:
         return _entries(file, source)
 
 
+def arrays_below(data: bytes, group: str, source: str) -> dict[str, Layout]:
+    """Return the layouts of all arrays in a group and its groups, by their paths, but those of random generators.
+
+    Raises DataError where something else is there, or more than MOST_ARRAYS.
+    """
+    found, left = dict[str, Layout](), [group]
+    with _opened(data, source) as file:
+        while left:
+            name = left.pop()
+            if type(file.get(name, getlink=True)) is not h5py.HardLink:
+                raise DataError(f"{source}: {name!r} is a link")
+            if file.get(name, getclass=True) is h5py.Group:
+                left += [f"{name}/{one}" for one in sorted(_entries(file[name], source)) if one != "seed_generator"]
+            else:
+                dataset = _dataset(file, name, f"{source}: {name!r}")
+                found[name] = Layout(dataset.dtype.str, dataset.shape)
+            if len(left) + len(found) > MOST_ARRAYS:
+                raise DataError(f"{source}: has more than {MOST_ARRAYS} arrays")
+    return found
+
+
 def array_layout(data: bytes, name: str, source: str) -> Layout:
     """Return the dtype and shape that the file states for one array. Raises DataError where it is missing."""
     with _opened(data, source) as file:

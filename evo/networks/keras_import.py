@@ -16,9 +16,10 @@ from math import prod
 from typing import Any
 
 from evo.errors import ConfigurationError
+from evo.networks.imported import Imported
 from evo.networks.keras_models import snake_case
 from evo.networks.layer import parse
-from evo.networks.network import EPSILON, Network, Options
+from evo.networks.network import EPSILON
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # in an archive
 LARGEST_CONFIG = 1 << 20  # bytes
@@ -44,22 +45,10 @@ ALIKE: dict[str, dict[str, tuple[Any, ...]]] = {  # options of layers with the v
 
 
 @dataclass
-class KerasLayers:
+class KerasLayers(Imported):
     """The layers of a Keras model as those of a network."""
 
-    shape: tuple[int, ...]  # of an observation
-    hidden: list[str] = field(default_factory=list)  # as in `policy.layers`
-    outputs: int = 0
     arrays: list[tuple[str, float]] = field(default_factory=list)  # paths in the HDF5 file; "": it is filled with this
-
-    @property
-    def policy(self) -> dict[str, Any]:
-        """The section [policy] of its network."""
-        return {"layers": self.hidden} if self.hidden else {"kind": "linear"}
-
-    def network(self) -> Network:
-        """Return the network that computes the same; ConfigurationError: a number of a layer is too large."""
-        return Network.build(Options.model_validate(self.policy), self.shape, self.outputs)
 
 
 def member(archive: bytes, name: str, most: int) -> bytes:

@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DataError, ResourceError
-from evo.files.arrays import Layout, decode
+from evo.files.arrays import Layout, arrays_below, decode, entries
 from evo.files.durable import open_regular, resources, write_all
 from evo.files.layout import LARGEST_CHAMPION
+from evo.networks.onnx_file import BEGINNING
 from evo.store.champion import (
     ABOUT_LARGEST,
     Champion,
@@ -55,30 +56,39 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 SIGNATURE, ZIP = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"  # how HDF5 files and .keras archives begin
+CHAMPIONS, MODELS = b"c", b"m"  # before the name of a file: what it may be
 SIZES, CODE = struct.Struct("<QQ"), struct.Struct("<i")
 GOOD = CODE.pack(0), CODE.pack(3)
 LONGEST_PATH = 1 << 16  # bytes
 OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, without the weights
 
 
-def read_champion(path: Path, *, keras: bool = False) -> Champion:
-    """Return the champion of an untrusted run directory or champion.h5; `keras`: or the network of a .keras archive.
+def read_champion(path: Path, *, models: bool = False) -> Champion:
+    """Return the champion of an untrusted run directory or champion.h5.
 
+    `models`: or the network of a .keras archive or an ONNX file, or the arrays of a .weights.h5 file, by their paths.
     Nothing in the file is executed, and no link in it is followed. Raises DataError where the file is invalid,
     ResourceError where no process can be started.
     """
     file = champion_file(path)
+    if models:
+        from evo.networks.model_files import refuse_graph
+
+        try:
+            refuse_graph(path)
+        except ConfigurationError as error:
+            raise DataError(f"{path}: {error}") from error
     with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
         with resources("read", file):
             head = os.pread(descriptor, 512, 0)
-        if not head.startswith(SIGNATURE) and not (keras and head.startswith(ZIP)):
+        if not head.startswith((SIGNATURE, ZIP, BEGINNING) if models else SIGNATURE):
             raise DataError(
                 f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}; "
                 "give a run directory or a champion.h5"
             )
         kept = _kept.get()
         with nullcontext(kept) if kept and kept.parent == os.getpid() else closing(Opener()) as opener:
-            answer, code = opener.ask(descriptor, str(file), os.fstat(descriptor).st_size)
+            answer, code = opener.ask(descriptor, str(file), os.fstat(descriptor).st_size, models)
     if code == 3:
         raise DataError(answer.decode(errors="replace"))
     if code == 4:
@@ -119,17 +129,17 @@ def guess_kind(head: bytes) -> str:
     return next((kind for start, kind in kinds.items() if head.startswith(start)), "something else")
 
 
-def child(source: str) -> None:
+def child(source: str, models: bool) -> None:
     """Read the champion on standard input and write it to standard output as plain bytes; exit 3 with a message."""
     try:
         size = os.fstat(0).st_size
         _end_with_parent()
-        if os.pread(0, len(ZIP), 0) == ZIP:  # takes as long to import as all else
-            import_module("evo.networks.keras_import")
+        if models:  # takes as long to import as all else
+            import_module("evo.networks.model_files")
         _limit(size)
         with open(0, "rb", closefd=False) as file:
             data = file.read(size)
-        facts, weights = (unpack_keras if data.startswith(ZIP) else unpack)(data, source)
+        facts, weights = (unpack_model if models else unpack)(data, source)
         write_all(1, SIZES.pack(len(facts), weights.nbytes))
         write_all(1, facts)
         write_all(1, weights.data.cast("B"))
@@ -140,6 +150,27 @@ def child(source: str) -> None:
     except MemoryError:
         code = 5
     os._exit(code)
+
+
+def unpack_model(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
+    """Return the facts, as text, and the flat weights [P] of a champion or a model; DataError where it is invalid."""
+    from evo.networks.onnx_import import layers_of_onnx
+
+    if data.startswith(ZIP):
+        return unpack_keras(data, source)
+    try:
+        if data.startswith(BEGINNING):
+            found = layers_of_onnx(data)
+            weights = found.weights().astype("<f4", copy=False)
+            return facts_of(weights, network_layers(found.network()), {}), weights
+        present = entries(data, source)
+        if "about" in present or not {"layers", "vars"} <= present:
+            return unpack(data, source)
+        arrays = decode(data, arrays_below(data, "layers", source), source, others=True)
+        weights = np.concatenate([array.ravel() for array in arrays.values()]).astype("<f4", copy=False)
+        return facts_of(weights, [(name, array.shape) for name, array in arrays.items()], {}), weights
+    except (ConfigurationError, ValueError) as error:
+        raise DataError(f"{source}: {error}") from error
 
 
 def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
@@ -222,7 +253,7 @@ def serve() -> None:
                 for place, descriptor in enumerate(descriptors):
                     os.dup2(descriptor, place)
                 os.closerange(3, max(wake, *descriptors) + 1)
-                child(os.fsdecode(source))
+                child(os.fsdecode(source[1:]), models=source[:1] == MODELS)
             finally:
                 os._exit(1)
         for descriptor in descriptors:
@@ -244,16 +275,17 @@ class Opener:
     def __init__(self) -> None:
         self.parent = os.getpid()
 
-    def ask(self, descriptor: int, source: str, size: int) -> tuple[bytes, int]:
+    def ask(self, descriptor: int, source: str, size: int, models: bool) -> tuple[bytes, int]:
         """Return the output and the exit code of a child that reads a file; it is killed after WALL_SECONDS."""
         process, code = self._process or self._start(source), b""
+        named = (MODELS if models else CHAMPIONS) + os.fsencode(source)
         answers, theirs = os.pipe()
         timer = threading.Timer(WALL_SECONDS, self._socket.shutdown, [socket.SHUT_WR])
         timer.start()
         try:
             with open(answers, "rb") as pipe:
                 try:
-                    socket.send_fds(self._socket, [os.fsencode(source)], [descriptor, theirs])
+                    socket.send_fds(self._socket, [named], [descriptor, theirs])
                 finally:
                     os.close(theirs)
                 answer = pipe.read(size + OVERHEAD)

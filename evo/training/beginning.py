@@ -22,10 +22,11 @@ from evo.errors import ConfigurationError, counted, notice
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
 from evo.games.declaration import GameOptions
+from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
-from evo.store.champion import Layers, network_layers, split_layers
+from evo.store.champion import Champion, Layers, network_layers, split_layers
 from evo.store.policy import setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
@@ -174,7 +175,7 @@ class Start:
 
     weights: NDArray[np.float32]  # [P] of this run's network
     fitness: float | None  # what its own run says that it was
-    dropped: int  # of the outputs of a Keras model
+    dropped: int  # of the outputs of another program's model
 
 
 def start_of(experiment: Experiment) -> Start | None:
@@ -186,13 +187,17 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    champion = read_champion(Path(source), keras=True)
+    champion = read_champion(Path(source), models=True)
     environment, here = champion.about.get("environment"), experiment.environment.model_dump()
     for name, what in MEANING.items():
         theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
         if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
             raise ConfigurationError(f"run.init_from: {source}: {what} {theirs[:20]!r}, and here {ours!r}")
     try:
+        if champion.layers[0][0].startswith("layers/"):  # of a .weights.h5 file
+            arrays = arrays_of(experiment.network(), split_layers(champion.weights, champion.layers))
+            layers = tuple((name, array.shape) for name, array in arrays.items())
+            champion = Champion(np.concatenate([array.ravel() for array in arrays.values()]), layers, {})
         weights = fit(champion.weights, champion.layers, experiment.network())
     except ConfigurationError as error:
         raise ConfigurationError(f"run.init_from: {source}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,6 @@ def test_the_observations_on_the_page_are_those_of_the_environment(kind: str, wi
 
 @pytest.mark.parametrize("policy", NETWORKS)
 def test_the_graph_computes_what_the_kernel_does(tmp_path: Path, policy: str) -> None:
-    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     (tmp_path / "small.toml").write_text(f"[environment]\nsize = 7\n[policy]\n{policy}\n")
     network, generator = Experiment.load(tmp_path / "small.toml").network(), np.random.default_rng(1)
@@ -87,7 +85,7 @@ def test_the_graph_computes_what_the_kernel_does(tmp_path: Path, policy: str) ->
     observations = random_observations(network, 9, 2)
     if network.layers[0].kind == "one_hot":
         observations = generator.integers(0, 3, observations.shape).astype(np.float32)
-    session = runtime.InferenceSession(onnx_model(network, weights, {"seed": 3}).SerializeToString())
+    session = runtime.InferenceSession(onnx_model(network, weights, {"seed": 3}))
     scores, actions = session.run(None, {"observations": observations})
     expected = lanes.scores(network, weights, observations)
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
@@ -96,22 +94,19 @@ def test_the_graph_computes_what_the_kernel_does(tmp_path: Path, policy: str) ->
     by = Normalisation(np.full(network.shape, 1e6 + 0.03), np.full(network.shape, 0.1), 10.0)
     raw = (1e6 + np.round(observations * 16) / 16).astype(np.float32)
     seen = np.clip((raw - by.mean) / by.deviation, -10, 10).astype(np.float32)
-    normalising = onnx_model(network, weights, {}, normalisation=by).SerializeToString()
+    normalising = onnx_model(network, weights, {}, normalisation=by)
     (scores,) = runtime.InferenceSession(normalising).run(["scores"], {"observations": raw})
     np.testing.assert_allclose(scores, lanes.scores(network, weights, seen), rtol=1e-4, atol=1e-3)
-    (continuous,) = runtime.InferenceSession(
-        onnx_model(network, weights, {}, discrete=False).SerializeToString()
-    ).get_outputs()
+    (continuous,) = runtime.InferenceSession(onnx_model(network, weights, {}, discrete=False)).get_outputs()
     assert continuous.name == "scores"
 
 
 @pytest.mark.parametrize("layers", [["gru 5"], ["conv 3 3 2", "relu", "lstm 4", "norm", "tanh", "gru 3", "dense 4"]])
 def test_a_graph_with_memory_goes_on_from_its_states(layers: list[str]) -> None:
-    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     network = Network.build(Options(layers=layers), (5, 4, 2), 3)
     weights = random_weights(network, 1)
-    session = runtime.InferenceSession(onnx_model(network, weights, {}).SerializeToString())
+    session = runtime.InferenceSession(onnx_model(network, weights, {}))
     state = theirs = np.zeros((7, network.memory), np.float32)
     for step in range(3):
         observations = random_observations(network, 7, step)
@@ -126,7 +121,6 @@ def test_a_graph_with_memory_goes_on_from_its_states(layers: list[str]) -> None:
 def test_a_champion_acts_alike_in_a_thousand_states_and_plays_by_the_lines_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     (tmp_path / "small.toml").write_text(SMALL.replace('kind = "mlp"\ndense = [4]', "conv = [[4, 3, 2]]\ndense = [5]"))
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
@@ -147,17 +141,3 @@ def test_a_champion_acts_alike_in_a_thousand_states_and_plays_by_the_lines_on_th
         observation, _, terminated, truncated, info = env.step(champion(observation))
         over = terminated or truncated
     assert capsys.readouterr().out == f"{info['score']}\n"
-
-
-def test_without_the_library_the_message_and_the_page_have_the_same_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--generations", 1, "--no-report")
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    _, err = called(tmp_path, "export", "run", "--to", "onnx", "champion.onnx", program="evo", code=2)
-    assert err.startswith("--to onnx needs onnx, and it cannot be imported (")
-    assert err.endswith("); install it with: python -m pip install onnx\n")
-    assert not (tmp_path / "champion.onnx").exists()
-    page = (ROOT / "docs" / "exports.md").read_text().split("\n## ONNX\n")[1].split("\n## ")[0]
-    assert "`python -m pip install onnx`" in page

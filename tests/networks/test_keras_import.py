@@ -47,7 +47,7 @@ def imported(tmp_path: Path, model: Any) -> tuple[Network, np.ndarray]:
     """Return what is read of a model that is saved."""
     model.save(tmp_path / "mine.keras")
     network = layers_in((tmp_path / "mine.keras").read_bytes()).network()
-    return network, read_champion(tmp_path / "mine.keras", keras=True).weights
+    return network, read_champion(tmp_path / "mine.keras", models=True).weights
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -172,6 +172,47 @@ def test_a_model_with_other_outputs_than_actions_is_refused_or_named(tmp_path: P
     assert line == said
 
 
+def test_weights_without_a_description_are_those_of_the_layers_in_the_policy(tmp_path: Path) -> None:
+    file, shape = tmp_path / "mine.weights.h5", Experiment.build(environment={"id": "catch"}).network().shape
+    model = chain(shape, layers.Conv2D(4, 3, 2, "same"), layers.LayerNormalization(), layers.ReLU(), layers.Flatten(),
+                  layers.Dropout(0.5), layers.Dense(6, "tanh", use_bias=False), layers.GaussianNoise(1.0),
+                  layers.Dense(3))  # fmt: skip
+    model.save_weights(file)
+    policy = {"layers": ["conv 4 3 2 same", "norm", "relu", "dense 6", "tanh"]}
+
+    def starting(policy: Any) -> np.ndarray:
+        start = start_of(Experiment.build(policy=policy, environment={"id": "catch"}, run={"init_from": str(file)}))
+        assert start is not None
+        return start.weights
+
+    np.testing.assert_array_equal(starting(policy), imported(tmp_path, model)[1])
+    for hidden, said in (
+        (["dense 6", "tanh"], "its layers/conv2d/vars/0 is of no layer in"),
+        (["conv 4 3 2 same", "dense 6"], "its layers/layer_normalization/vars/0 is of no layer in"),
+        ([*policy["layers"], "dense 5"], "it has no layers/dense_2/vars/0, the kernel of layer 4"),
+        (["gru 3"], "it has no layers/gru/cell/vars/0, the kernel of layer 1"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^run.init_from: {file}: {said}"):
+            starting({"layers": hidden})
+    with pytest.raises(ConfigurationError, match="has weights without a description; describe its layers in"):
+        Experiment.build(policy=str(file), environment={"id": "catch"})
+    with pytest.raises(DataError, match="it seems to be a Keras file"):
+        read_champion(file)  # as a champion, it is not
+    with h5py.File(file, "a") as opened:
+        opened["layers/dense/vars/0"].attrs["x"] = 1
+        opened["layers/outside"] = h5py.ExternalLink("/etc/passwd", "x")
+    with pytest.raises(DataError, match="'layers/outside' is a link"):
+        read_champion(file, models=True)
+
+
+def test_a_graph_of_functions_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    said = "is a SavedModel, a graph of functions, which is not read; save the model as .keras"
+    for options in ({"policy": str(tmp_path)}, {"run": {"init_from": str(tmp_path)}}):
+        with pytest.raises(ConfigurationError, match=said):
+            Experiment.build(environment={"id": "catch"}, **options).identity()  # type: ignore[arg-type]
+
+
 @keras.saving.register_keras_serializable("mine")
 class Own(keras.layers.Layer):  # type: ignore[misc, name-defined]
     """A layer of a user."""
@@ -219,7 +260,7 @@ def test_what_is_not_known_is_refused_by_name(
     with pytest.raises(ConfigurationError, match=f'^experiment: policy: "mine.keras": .*{said}'):
         Experiment.build(policy="mine.keras", environment={"id": "catch"})
     with pytest.raises(DataError, match=f"^mine.keras: .*{said}"):
-        read_champion(Path("mine.keras"), keras=True)
+        read_champion(Path("mine.keras"), models=True)
 
 
 def archive(path: Path, shape: tuple[int | None, ...] = (2,), weights: bytes | None = None, **changes: Any) -> None:
@@ -249,7 +290,7 @@ def weights_file(**links: Any) -> bytes:
 def test_archives_that_somebody_made_up_are_a_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.keras"
     archive(file, weights=weights_file())
-    assert read_champion(file, keras=True).weights.tolist() == [1, 1, 1]
+    assert read_champion(file, models=True).weights.tolist() == [1, 1, 1]
     for said, weights, changes in (
         ("no .keras archive", None, {}),
         ("is a link", weights_file(v0=h5py.ExternalLink("/etc/passwd", "x"), v1=h5py.SoftLink("/y")), {}),
@@ -263,10 +304,10 @@ def test_archives_that_somebody_made_up_are_a_line(tmp_path: Path) -> None:
     ):
         archive(file, weights=weights, **changes)
         with pytest.raises(DataError, match=said):
-            read_champion(file, keras=True)
+            read_champion(file, models=True)
     file.write_bytes(pickle.dumps([1]))
     with pytest.raises(DataError, match="it seems to be a pickle"):
-        read_champion(file, keras=True)
+        read_champion(file, models=True)
     archive(file)
     with pytest.raises(DataError, match=r"it seems to be a \.keras archive"):
         read_champion(file)  # as a champion, it is not

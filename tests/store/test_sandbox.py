@@ -345,7 +345,9 @@ def test_however_the_process_that_reads_ends_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     program_and_end = f"{program}\nimport os; os._exit(0)"
-    instead = f"from evo.store import sandbox; sandbox.child = lambda _: exec({program_and_end!r}); sandbox.serve()"
+    instead = (
+        f"from evo.store import sandbox; sandbox.child = lambda *_, **__: exec({program_and_end!r}); sandbox.serve()"
+    )
     file = champion(tmp_path / "champion.h5")
     with sandbox.reading_several():
         with monkeypatch.context() as patch:

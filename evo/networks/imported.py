@@ -1,0 +1,28 @@
+"""What is read of a model that another program wrote: its layers, as those of a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from evo.networks.network import Network, Options
+
+
+@dataclass
+class Imported:
+    """The layers of a model as those of a network."""
+
+    shape: tuple[int, ...]  # of an observation
+    hidden: list[str] = field(default_factory=list)  # as in `policy.layers`
+    outputs: int = 0
+    output: str = ""  # activation of the outputs
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The section [policy] of its network."""
+        layers: dict[str, Any] = {"layers": self.hidden} if self.hidden else {"kind": "linear"}
+        return {**layers, "output": self.output} if self.output else layers
+
+    def network(self) -> Network:
+        """Return the network that computes the same; ConfigurationError: a number of a layer is too large."""
+        return Network.build(Options.model_validate(self.policy), self.shape, self.outputs)
