@@ -30,7 +30,7 @@ from evo.numbers import interval, number, percentage
 from evo.options import EnvironmentOptions
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import GOES_ON, Evaluator, WeightSource
-from evo.report.html import digest, element, inert, joined, section, table, whole_page
+from evo.report.html import REPLAYS, digest, element, header, inert, joined, section, table, whole_page
 from evo.report.replays import ShownEpisode, results_of, shown_episode
 from evo.store.run import Run
 from evo.training.testing import BLOCK, median_episode, played, playing, score_of
@@ -41,6 +41,7 @@ ALGORITHMS = {
     "sac": "SAC", "td3": "TD3", "erl": "evolutionary reinforcement learning",
 }  # fmt: skip
 BROWSER, SNAKE = Path(__file__).parent / "browser", Path(str(snake.__file__)).parent / "page"
+CANVAS = BROWSER.parent / "assets" / "canvas.js"
 STYLE, TEMPLATE = "page.css", "page.html"
 EPISODES = 200  # that a page can verify, unless asked for another number
 RECORDED = 32  # of which the worst, the median and the best are shown
@@ -76,7 +77,7 @@ def scripts_of(environment: Environment) -> Scripts | None:
 
 def _scripts(folder: Path, rules: Path, episode: Path, *drawing: Path) -> Scripts:
     core = (BROWSER / "philox.js", rules, BROWSER / "network.js", BROWSER / "player.js", episode)
-    shared, last = (BROWSER / "controls.js", BROWSER / "canvas.js"), BROWSER / "verification.js"
+    shared, last = (BROWSER / "controls.js", CANVAS), BROWSER / "verification.js"
     return Scripts(text(folder / "main.html"), core, (*shared, *drawing, folder / "interface.js", last))
 
 
@@ -296,9 +297,9 @@ def recorded_page(run: Run, title: str, command: str, episodes: int = RECORDED) 
         raise DataError(f"--to html: the episodes of {run.name} are too long to be shown")
     listed = [*facts(run, command), ("Mean of those shown from", number(float(np.mean(scores))))]
     body = joined([
-        element("header", element("h1", title), element("p", summary(run), class_="verdict")),
+        header(title, summary(run)),
         section("Episodes", element("div", id="replays"), element("noscript", "Episodes need JavaScript.")),
         section("Facts", table(["fact", "value"], listed, class_="facts")),
     ])  # fmt: skip
     data = {"replays": [{"label": one.label, "score": one.score, "steps": one.steps, **one.frames} for one in shown]}
-    return whole_page(title, body, data, ("replays.js",))
+    return whole_page(title, body, data, REPLAYS)

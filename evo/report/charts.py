@@ -92,16 +92,9 @@ class Charts:
 
     def axes(self) -> list[Chart]:
         """Return what curves can be drawn over, by run."""
-        return [
-            {
-                "name": run.name,
-                "generation": curves.generation,
-                "frames": curves.frames,
-                "seconds": curves.seconds,
-                "step": step_named(run),
-            }
-            for run, curves in zip(self.runs, self.curves, strict=True)
-        ]
+        named = [{"name": run.name, "step": step_named(run)} for run in self.runs]
+        found = [{axis: vars(one)[axis] for axis in ("generation", "frames", "seconds")} for one in self.curves]
+        return [{**name, **axes} for name, axes in zip(named, found, strict=True)]
 
     def _series(self, names: Sequence[str]) -> list[Chart]:
         found = []
@@ -134,7 +127,6 @@ class Curves:
     frames: list[Number]  # of training up to there
     seconds: list[Number]  # of training: without validation
     columns: dict[str, list[Number]]  # by name; None where there is no value
-    each: int  # generations of a point
 
 
 def curves_of(run: Run, points: int = POINTS) -> Curves:
@@ -151,7 +143,6 @@ def curves_of(run: Run, points: int = POINTS) -> Curves:
         frames=[rounded(frames[group[-1]]) for group in groups],
         seconds=[rounded(seconds[group[-1]]) for group in groups],
         columns={name: [_together(run, name, group) for group in groups] for name in names},
-        each=each,
     )
 
 

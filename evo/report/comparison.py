@@ -1,23 +1,35 @@
-"""The page about a comparison: who wins, the tables, and scores against every budget."""
+"""The pages about a comparison: who wins, tables, scores against every budget; and of a league: ratings and games."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from evo.comparison.formats import PAIRS, REACHED, Grid, grids, sentence
+from evo.comparison.league import League, Rated, RoundRobin, baseline_of, league
 from evo.comparison.methods import TOO_FEW, UNDECIDED, Plot, ahead, plots
 from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.errors import counted
 from evo.numbers import interval, number
+from evo.randomness.streams import seeds_of_test_episodes
 from evo.report import html
 from evo.report.charts import rounded
 from evo.report.html import Chart, Drawn, Markup, breakable, element, quiet
+from evo.report.replays import MOST_STEPS, packed
+from evo.rollouts.seatings import SeatPlayer
+from evo.store.run import Run
+from evo.training.opponents import HALL, SINCE
+from evo.training.testing import BLOCK
 
 COLOURS, DASHES = 8, 3  # of lines
 PLAYERS = ("player that needs no learning", "mean score", "95 %", "episodes")
+SHOWN = 6  # games
+CHAMPIONS, EPISODES = 8, 16  # that play for a rating over time, evenly spread; episodes of a pair, from each seat
+BAR, LEFT, WIDTH = 22, 220, 640  # pixels: height of a player's line, its name, all of it
 
 
 def write_comparison_page(comparison: Comparison, path: Path) -> Path:
@@ -41,24 +53,17 @@ def _header(comparison: Comparison, methods: int) -> Markup:
     for one in comparison.tables:
         players = {name: player.mean for name, player in one.baselines.items()}
         others += map(sentence, no_better_than_random(one.methods, players))
-    notes = [element("li", breakable(sentence(note))) for note in comparison.notes]
-    return element(
-        "header",
-        element("h1", f"{counted(methods, 'method')} compared"),
-        element("p", breakable(first), class_="verdict"),
-        *(element("p", breakable(other)) for other in others),
-        *([element("ul", *notes, class_="notes")] if notes else []),
-    )
+    notes = [breakable(sentence(note)) for note in comparison.notes]
+    return html.header(f"{counted(methods, 'method')} compared", breakable(first), map(breakable, others), notes)
 
 
 def _section(one: Table, drawn: Drawn) -> Markup:
     parts: list[object] = []
     for grid in grids(one):
-        parts += [element("h3", grid.heading) if grid.heading else "", _table(grid)]
-        if grid.meanings:
-            means = (element("li", element("b", title), f": {meaning}") for title, meaning in grid.meanings.items())
-            parts.append(html.details("What the columns mean", element("ul", *means)))
-        parts.append(quiet(grid.remark))
+        pairs, words = grid.columns is PAIRS, 2 if grid.columns is REACHED else 1
+        long = " long" if any(len(cell) > html.LONGEST for row in grid.cells for cell in row[:2]) else ""
+        drawn_grid = _table(grid, len(grid.columns) if pairs else words, f"methods{' pairs' * pairs}{long}")
+        parts += [element("h3", grid.heading) if grid.heading else "", drawn_grid, quiet(grid.remark)]
         if grid.rows is one.methods and one.notes:
             parts.append(element("ul", *(element("li", breakable(note), ".") for note in one.notes)))
     levels = [{"label": name, "value": rounded(player.mean)} for name, player in one.baselines.items()]
@@ -77,12 +82,12 @@ def _section(one: Table, drawn: Drawn) -> Markup:
     return html.section(one.title, *parts)
 
 
-def _table(grid: Grid) -> Markup:
-    rows, pairs = grid.cells, grid.columns is PAIRS
-    long = " long" if any(len(cell) > html.LONGEST for row in rows for cell in row[:2]) else ""
-    numbers = () if pairs else range(2 if grid.columns is REACHED else 1, len(grid.columns))
-    shown = [[breakable(cell) for cell in row] for row in rows]
-    return html.table(grid.titles, shown, numbers, class_=f"methods{' pairs' * pairs}{long}")
+def _table(grid: Grid, words: int, kind: str = "methods") -> Markup:
+    """Return a table whose first `words` columns are not numbers, with what the others mean."""
+    rows = [[breakable(cell) for cell in row] for row in grid.cells]
+    table = html.table(grid.titles, rows, range(words, len(grid.columns)), class_=kind)
+    means = [element("li", element("b", title), f": {meaning}") for title, meaning in grid.meanings.items()]
+    return html.joined([table, *([html.details("What the columns mean", element("ul", *means))] if means else [])])
 
 
 def verdicts(one: Table) -> Iterator[str]:
@@ -124,3 +129,95 @@ def lines(one: Table, plot: Plot) -> Chart:
 
 def _listed(values: np.ndarray) -> list[float | None]:
     return [rounded(value) for value in values.tolist()]
+
+
+def league_page(games: RoundRobin, league: League) -> bytes:
+    """Return the whole file."""
+    first, *_ = league.players
+    how = f"{counted(league.episodes, 'test episode')} of block {league.block} from each seat"
+    opening = f", the first {counted(league.opening, 'move')} at random" if league.opening else ""
+    ratings, pairs = league.grids()
+    replays, names = list(_games(games, league)), [breakable(one.name) for one in league.players]
+    payoffs = [[name, *row] for name, row in zip(names, league.payoffs(), strict=True)]
+    body = html.joined([
+        html.header(
+            f"League of {counted(len(league.players), 'player')}",
+            breakable(f"{first.name} has the highest rating in {league.game}, {first.rating:+.0f}."),
+            [f"Each pair played {how}{opening}.", *map(breakable, cycle_lines(league))],
+            [breakable(sentence(note)) for note in league.notes],
+        ),
+        html.section("Ratings", _chart(league.players), _table(ratings, 1)),
+        html.section("Points in % against each player", html.table(["", *names], payoffs, range(1, 1 + len(names)),
+                                                                   class_="methods")),
+        html.section("Pairs", _table(pairs, 2)),
+        *([html.section("Games", quiet("The first of the test episodes of some pairs."),
+                        element("div", id="replays"))] if replays else []),
+    ])  # fmt: skip
+    data = {"runs": [], "charts": [], "replays": replays}
+    return html.whole_page(f"League in {league.game}", body, data, html.REPLAYS)
+
+
+def cycle_lines(league: League) -> list[str]:
+    """Return a sentence for every cycle, or one that there is none."""
+    found = [f"A cycle: {a} beats {b}, {b} beats {c}, and {c} beats {a}." for a, b, c in league.cycles]
+    return found or (["There is no cycle of three players."] if len(league.players) > 2 else [])
+
+
+def _chart(players: tuple[Rated, ...]) -> Markup:
+    low, high = min(one.ci95[0] for one in players), max(one.ci95[1] for one in players)
+
+    def x(value: float) -> str:
+        return f"{LEFT + 10 + (value - low) / (high - low) * (WIDTH - LEFT - 20):.1f}"
+
+    parts = []
+    for place, one in enumerate(players):
+        y, line = place * BAR + BAR // 2, "stroke: var(--c0); stroke-width: 2"
+        parts += [
+            element("text", one.name, x=0, y=y + 4, style="fill: var(--ink); font-size: 12px"),
+            element("line", x1=x(one.ci95[0]), x2=x(one.ci95[1]), y1=y, y2=y, style=line),
+            element("circle", cx=x(one.rating), cy=y, r=4, style="fill: var(--c0)"),
+        ]
+    box = f"0 0 {WIDTH} {len(players) * BAR}"
+    return element("svg", *parts, viewBox=box, role="img", aria_label="Ratings with intervals at 95 %")
+
+
+def _games(games: RoundRobin, league: League) -> Iterator[dict[str, Any]]:
+    """Yield games of players that follow each other in rating, for `replays.js`; none where nothing is drawn."""
+    environment, names = games.environment, [one.name for one in league.players]
+    seeds = seeds_of_test_episodes(1, league.block * BLOCK)
+    for first, second in pairwise(names[: SHOWN + 1]):
+        pair = games.names.index(first), games.names.index(second)
+        seating, seated = games.play(*pair, seeds, league.opening, league.mode)
+        moves = seated.moves(0)
+        if environment.visible and len(moves) <= MOST_STEPS:
+            shown, score = environment.replayed(int(seeds[0]), moves.tolist())
+            seats = ", ".join(f"{games.names[player]} in seat {seat}" for seat, player in enumerate(seating[0]))
+            returns = " to ".join(f"{value:g}" for value in seated.returns[0])
+            yield {"label": f"{seats}: {returns}", "score": score, "steps": len(moves), **packed(shown)}
+
+
+def rating_over_time(run: Run) -> Chart | None:
+    """Return ratings of a hall's champions over generations, in a league with the baselines; None: it has no two."""
+    state = run.store.load() if run.store.next_generation else {}
+    hall, since, network = state.get(HALL), state.get(SINCE), run.config.network()
+    if hall is None or since is None or hall.shape != (len(since), network.size):
+        return None
+    own = np.flatnonzero(np.asarray(since, np.int64) >= 0)  # without networks of files
+    if len(own) < 2:
+        return None
+    last, count = len(own) - 1, min(CHAMPIONS, len(own))
+    rows = [int(own[k * last // (count - 1)]) for k in range(count)]
+    generations = [int(since[row]) + 1 for row in rows]
+    champions = [SeatPlayer(str(g), 0, network, hall[row]) for g, row in zip(generations, rows, strict=True)]
+    options: Any = run.config.environment
+    baselines = [baseline_of(run.config, name) for name in options.opponents.baselines]
+    found = {
+        one.name: one for one in league(RoundRobin(run.config, [*champions, *baselines]), episodes=EPISODES).players
+    }
+    rated = [found[one.name] for one in champions]
+    series = {
+        "label": "champion", "colour": 0, "dash": 0, "x": generations, "values": [rounded(one.rating) for one in rated],
+        "low": [rounded(one.ci95[0]) for one in rated], "high": [rounded(one.ci95[1]) for one in rated],
+    }  # fmt: skip
+    levels = [{"label": one.name, "value": rounded(found[one.name].rating)} for one in baselines]
+    return {"kind": "lines", "series": [series], "levels": levels, "across": "generation", "y": "rating"}

@@ -18,6 +18,7 @@ from evo.files.durable import replace_file, resources
 LONGEST = 24  # characters of a name that stays in one line
 STYLES = ("uPlot.min.css", "report.css")
 CHARTS = ("uPlot.iife.min.js", "charts.js")  # the scripts that draw charts
+REPLAYS = ("canvas.js", "replays.js")  # those that play episodes
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src '{}'"
 READ = 'const report = JSON.parse(document.getElementById("data").textContent);'
 OURS, OURS_WITHIN = b'<meta name="generator" content="snake-evo">', 200  # what marks a page, in its first bytes
@@ -66,6 +67,13 @@ def table(
     head = element("thead", cells("th", heads))
     body = element("tbody", *(cells("td", row) for row in rows))
     return element("div", element("table", head, body, **attributes), class_="wide", tabindex="0")
+
+
+def header(title: str, first: object, others: Iterable[object] = (), notes: Sequence[object] = ()) -> Markup:
+    """Return the head of a page: title, verdict, further paragraphs, and notes if there are any."""
+    listed = [element("ul", *(element("li", note) for note in notes), class_="notes")] if notes else []
+    said = element("p", first, class_="verdict"), *(element("p", one) for one in others)
+    return element("header", element("h1", title), *said, *listed)
 
 
 def section(title: str, *content: object) -> Markup:

@@ -21,20 +21,22 @@ from evo.numbers import duration
 from evo.records import Evaluator
 from evo.report import meanings, records, tables
 from evo.report.charts import Charts
+from evo.report.comparison import rating_over_time
 from evo.report.html import (
     CHARTS,
+    REPLAYS,
     Chart,
     Drawn,
     Markup,
     details,
     element,
+    header,
     joined,
     quiet,
     section,
     whole_page,
     write_page,
 )
-from evo.report.league import rating_over_time
 from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
@@ -42,7 +44,7 @@ from evo.store.run import Run
 from evo.store.sandbox import reading_several
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
-SCRIPTS = (*CHARTS, "replays.js")
+SCRIPTS = (*CHARTS, *REPLAYS)
 NAME = "report.html"
 RATED = "Elo of champions of the run, in one league with the baselines of validation, with 95 % intervals"
 ENDINGS = (".html", ".htm")
@@ -111,13 +113,9 @@ class Page:
             title, (first, *rest) = f"{len(self.runs)} runs", verdict_of_several(self.runs)
         else:
             title, (first, *rest) = self.runs[0].name, verdict(self.runs[0], self.baselines)
-        notes = [
-            element("li", f"{one.run.name}: " if self.several else "", note)
-            for one in self.reported
-            for note in [*one.run.notes, *one.ancestry.notes]
-        ]
-        others = [element("p", line) for line in rest] + ([element("ul", *notes, class_="notes")] if notes else [])
-        return element("header", element("h1", title), element("p", first, class_="verdict"), *others)
+        named = [(one, f"{one.run.name}: " if self.several else "") for one in self.reported]
+        notes = [f"{name}{note}" for one, name in named for note in [*one.run.notes, *one.ancestry.notes]]
+        return header(title, first, rest, notes)
 
     def _scores(self) -> Markup:
         test, returns = self.charts.scores(self.baselines), self.charts.returns()

@@ -117,14 +117,8 @@ def lineage(ancestry: Ancestry) -> Chart | None:
     line = ancestry.lineage[::-1]
     if len(line) < 2:
         return None
-    births = [i for i, one in enumerate(line) if not one.kept]
-    series = {
-        "label": "ancestor",
-        "values": [one.mean_return for one in line],
-        "colour": 0,
-        "dash": 0,
-        "points": births,
-    }
+    births, returns = [i for i, one in enumerate(line) if not one.kept], [one.mean_return for one in line]
+    series = {"label": "ancestor", "values": returns, "colour": 0, "dash": 0, "points": births}
     return {"kind": "lines", "x": [one.generation + 1 for one in line], "series": [series], "y": "mean return"}
 
 

@@ -171,7 +171,7 @@ def _boards(boards: Sequence[Board]) -> dict[str, Any]:
 def _pictures(pictures: Sequence[NDArray[np.uint8]], captions: Sequence[str]) -> dict[str, Any]:
     """Return a palette and the colour of every pixel, each frame as what differs (xor) from the one before."""
     height, width = pictures[0].shape[:2]
-    colours = np.stack([_numbers(picture) for picture in pictures])  # [T, H, W]
+    colours = np.stack(pictures) @ np.array([1 << 16, 1 << 8, 1], np.uint32)  # [T, H, W]
     bits = 0
     while len(palette := np.unique(colours)) > MOST_COLOURS:
         bits += 1
@@ -187,12 +187,6 @@ def _pictures(pictures: Sequence[NDArray[np.uint8]], captions: Sequence[str]) ->
         "data": _text(indices.tobytes()),
         "captions": _text("\n".join(captions).encode()),
     }
-
-
-def _numbers(picture: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return every pixel as one number.  # [H, W, 3] -> [H, W]"""
-    red, green, blue = (picture[..., channel].astype(np.uint32) for channel in range(3))
-    return np.asarray(red << 16 | green << 8 | blue, np.uint32)
 
 
 def _text(data: bytes) -> str:

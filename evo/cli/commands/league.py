@@ -47,7 +47,8 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from evo.cli.terminal.display import show_in_place
     from evo.comparison.league import EPISODES, MOST_OPENING, league, round_robin_of
     from evo.files.durable import destination
-    from evo.report.league import write_league_page
+    from evo.report.comparison import league_page
+    from evo.report.html import write_page
     from evo.training import testing
 
     page = None if arguments.page is None else destination("--page", arguments.page, (".html", ".htm"))
@@ -63,14 +64,14 @@ def main(arguments: Namespace) -> tuple[int, object]:
     )
     print(printable_lines(text(found)))
     if page is not None:
-        notice(f"page: {write_league_page(games, found, page)}")
+        notice(f"page: {write_page(league_page(games, found), page)}")
     return 0, asdict(found)
 
 
 def text(found: League) -> str:
     """Return ratings, payoffs, pairs and cycles as lines."""
     from evo.comparison.formats import sentence
-    from evo.report.league import cycle_lines
+    from evo.report.comparison import cycle_lines
 
     names = [f"{number} {one.name}" for number, one in enumerate(found.players, 1)]
     heads = ["points in %", *(str(number) for number in range(1, len(names) + 1))]

@@ -2,9 +2,11 @@
 (() => {
   const host = document.getElementById("replays");
   if (!host) return;
-  const CELL = 24, SPEEDS = [2, 5, 12, 30, 60, 240];
-  const FIELD = ["#181c26", "#1d222e"], BORDER = "#3a4256", FRUIT = "#f85149", LEAF = "#56d364", SHINE = "#ffd6d2";
-  const HEAD = [126, 231, 135], TAIL = [26, 96, 74], MOVES = [[-1, 0], [0, 1], [1, 0], [0, -1]];
+  const CELL = 24, BORDER = "#3a4256", SPEEDS = [2, 5, 12, 30, 60, 240];
+  const SHADES = {
+    field: "#181c26", "field-2": "#1d222e", fruit: "#f85149", leaf: "#56d364", head: "#7ee787", tail: "#1a604a",
+    eye: "#ffffff", pupil: "#0d1117",
+  };
   let step = 0, last = 0, playing = 0, speed = 12;
 
   async function inflated(text) {
@@ -34,56 +36,21 @@
       if (numbers[4 * i] !== numbers[4 * i - 4]) path.push(numbers[4 * i]);
       ends.push(path.length);
     }
-    const side = (replay.size + 1) * CELL;
-    const canvas = element("canvas", { width: 2 * side, height: 2 * side }), context = canvas.getContext("2d");
-    context.scale(2, 2);
+    const { size } = replay, side = 2 * (size + 1) * CELL; // with a border of half a cell
+    const canvas = element("canvas", { width: side, height: side }), context = canvas.getContext("2d");
+    const middle = (cell) => [cell % size + 0.5, Math.floor(cell / size) + 0.5];
     const draw = (i) => {
       const [, fruit, length, heading] = numbers.subarray(4 * i, 4 * i + 4);
-      const body = path.slice(ends[i] - length, ends[i]).reverse();
-      snake(context, replay.size, body, fruit, heading, i === replay.frames - 1);
+      const over = i === replay.frames - 1 && fruit >= 0;
+      context.setTransform(2 * CELL, 0, 0, 2 * CELL, CELL, CELL);
+      context.fillStyle = BORDER;
+      context.fillRect(-0.5, -0.5, size + 1, size + 1);
+      drawField(context, size, SHADES);
+      if (fruit >= 0) drawFruit(context, ...middle(fruit), SHADES);
+      const body = path.slice(ends[i] - length, ends[i]).reverse().map(middle);
+      drawSnake(context, body, heading, over ? { ...SHADES, pupil: SHADES.fruit } : SHADES);
     };
     return { canvas, draw };
-  }
-
-  function snake(context, size, body, fruit, heading, over) {
-    const middle = (cell) => [(cell % size + 1) * CELL, (Math.floor(cell / size) + 1) * CELL];
-    const disc = (x, y, radius, colour) => {
-      context.fillStyle = colour;
-      context.beginPath();
-      context.arc(x, y, radius * CELL, 0, 7);
-      context.fill();
-    };
-    context.fillStyle = BORDER;
-    context.fillRect(0, 0, (size + 1) * CELL, (size + 1) * CELL);
-    for (let cell = 0; cell < size * size; cell++) {
-      const [x, y] = middle(cell);
-      context.fillStyle = FIELD[(cell % size + Math.floor(cell / size)) % 2];
-      context.fillRect(x - CELL / 2, y - CELL / 2, CELL, CELL);
-    }
-    if (fruit >= 0) {
-      const [x, y] = middle(fruit);
-      disc(x, y + 0.04 * CELL, 0.33, FRUIT);
-      disc(x + 0.08 * CELL, y - 0.33 * CELL, 0.1, LEAF);
-      disc(x - 0.12 * CELL, y - 0.06 * CELL, 0.07, SHINE);
-    }
-    context.lineCap = "round";
-    for (let i = body.length - 1; i >= 0; i--) {
-      const share = i / Math.max(body.length - 1, 1);
-      const colour = `rgb(${HEAD.map((head, k) => Math.round(head + share * (TAIL[k] - head)))})`;
-      const [x, y] = middle(body[i]), [toX, toY] = middle(body[Math.min(i + 1, body.length - 1)]);
-      context.strokeStyle = colour;
-      context.lineWidth = 2 * (0.42 - 0.16 * share) * CELL;
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(toX, toY);
-      context.stroke();
-    }
-    const [x, y] = middle(body[0]), [down, right] = MOVES[heading];
-    for (const side of [-1, 1]) {
-      const eyeX = x + (0.12 * right + 0.19 * side * down) * CELL, eyeY = y + (0.12 * down + 0.19 * side * right) * CELL;
-      disc(eyeX, eyeY, 0.13, "#ffffff");
-      disc(eyeX + 0.05 * right * CELL, eyeY + 0.05 * down * CELL, 0.07, over && fruit >= 0 ? FRUIT : "#0d1117");
-    }
   }
 
   function picture(replay, data) {
