@@ -87,10 +87,11 @@ class Timed(Pool):
             self._selector = selector
             self.polling += time.process_time() - began
 
-    def _send(self, slot: Any, now: Any) -> None:
+    def _send(self, slot: Any, now: Any, most: int | None = None) -> bool:
         began = time.process_time()
-        super()._send(slot, now)
+        sent = super()._send(slot, now, most)
         self.polling -= time.process_time() - began
+        return sent
 
     def _receive(self, now: Any) -> Any:
         self.loops += 1

@@ -49,11 +49,6 @@ class Channel:
         self._bytes = bytearray()  # that have arrived and were not asked for yet
         self.bytes_received = 0
 
-    @property
-    def send_buffer(self) -> int:
-        """The bytes that the system keeps for the other side until it reads."""
-        return self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-
     def fileno(self) -> int:
         """Return the file descriptor, for selectors."""
         return self.connection.fileno()

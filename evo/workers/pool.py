@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import selectors
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -141,17 +142,26 @@ class Pool:
         assert slot.channel is not None
         self._selector.register(slot.channel, selectors.EVENT_READ, slot)
 
-    def _send(self, slot: Slot, now: Round) -> None:
-        """Send an idle worker the next task."""
+    def _send(self, slot: Slot, now: Round, most: int | None = None) -> bool:
+        """Send a worker the next task; return whether that is done, which it is not with more than `most` bytes."""
         assert slot.channel is not None
         try:
-            slot.channel.send(self._next(now))
+            if not slot.channel.send(self._next(now), most=most):
+                return False
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
+            return False
         except OSError:
-            self._lose(slot, "", now)
-        else:
-            self._sent(now, slot)
+            if most is None:  # of one that plays, the last message is still to be received
+                self._lose(slot, "", now)
+            return False
+        ticket = now.waiting.popleft()
+        size = self._packed.pop(ticket).size
+        now.bytes_sent += size
+        slot.take(ticket, size)
+        if now.has_homes:
+            self._homes[now.home(ticket)] = slot.number
+        return True
 
     def _prefetch(self, now: Round) -> None:
         """Send workers that play a task more, GPUs several, as long as plenty are left for whoever is idle first."""
@@ -163,17 +173,9 @@ class Pool:
                 and self._choose(slot, now, takes_over=False)
             ):
                 assert slot.channel is not None
-                room = slot.channel.send_buffer // PREFETCH - sum([*slot.tickets.values()][1:])
-                try:
-                    sent = slot.channel.send(self._next(now), most=room)
-                except TimeoutError:
-                    self._lose(slot, "did not take its task", now)
-                except OSError:  # its last message is still to be received
+                buffer = slot.channel.connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                if not self._send(slot, now, most=buffer // PREFETCH - sum([*slot.tickets.values()][1:])):
                     break
-                else:
-                    if not sent:
-                        break
-                    self._sent(now, slot)
 
     def _choose(self, slot: Slot, now: Round, takes_over: bool = True) -> bool:
         """Put the task first that a worker plays next, if there is one: one whose environments it or nobody has open.
@@ -199,15 +201,6 @@ class Pool:
                 if ticket not in self._packed:
                     self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
         return self._packed[now.waiting[0]]
-
-    def _sent(self, now: Round, slot: Slot) -> None:
-        """Take what a worker was sent from those that wait."""
-        ticket = now.waiting.popleft()
-        size = self._packed.pop(ticket).size
-        now.bytes_sent += size
-        slot.take(ticket, size)
-        if now.has_homes:
-            self._homes[now.home(ticket)] = slot.number
 
     def _receive(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what workers have sent, and return the slots whose worker is gone (or overdue, and why)."""
