@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llvmlite import binding
 from numpy.typing import NDArray
 
 from evo import clock
@@ -46,13 +45,7 @@ class ProblemCalls:
     @property
     def fingerprint(self) -> str:
         """What computes the model; empty where there is none."""
-        if not self.device:
-            return ""
-        import keras
-        import tensorflow as tf
-
-        machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
-        return f"tensorflow {tf.__version__}, keras {keras.__version__}, {self.device} {machine}"
+        return devices.arithmetic_on(self.device) if self.device else ""
 
     @cached_property
     def _model(self) -> KerasModel | None:

@@ -8,11 +8,8 @@ kept: results are equal wherever the fingerprint is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
-from llvmlite import binding
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -44,13 +41,13 @@ class TensorFlowKernel(Kernel):
     def __init__(self, network: Network, workers: WorkersOptions) -> None:
         self._network = network
         self.device = devices.claim(workers)
-        with _memory_of(self.device):
+        with devices.shortages_as(self._short):
             self._make_model()
             self.fingerprint = self._numeric_fingerprint(workers.threads)
 
     def take(self, weights: NDArray[np.float32]) -> None:
         """Compute a network with these weights from now on.  # [P], finite"""
-        with _memory_of(self.device):
+        with devices.shortages_as(self._short):
             set_weights(self._model, self._network, weights)
 
     def score(self, observations: Floats, memory: Floats | None = None) -> Floats:
@@ -60,7 +57,7 @@ class TensorFlowKernel(Kernel):
             part = observations[start : start + BATCH].reshape(-1, *self._network.shape)
             x = np.zeros((BATCH, *self._network.shape), np.float32)
             x[: len(part)] = part
-            with _memory_of(self.device):
+            with devices.shortages_as(self._short):
                 out[start : start + BATCH] = self._call(x).numpy()[: len(part)]
         return out
 
@@ -71,6 +68,9 @@ class TensorFlowKernel(Kernel):
     def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:
         """Play a segment."""
         return play_segment(self.score, game, segment, self._network.outputs, how)
+
+    def _short(self, error: Exception) -> DeviceMemoryError:
+        return DeviceMemoryError(f"out of memory on the {self.device}: {devices.shortage(error)}")
 
     def _make_model(self) -> None:
         import tensorflow as tf
@@ -83,18 +83,13 @@ class TensorFlowKernel(Kernel):
 
     def _numeric_fingerprint(self, threads: int) -> str:
         """Return what computes, and a digest of its scores of known observations by known weights."""
-        import keras
-        import tensorflow as tf
-
         weights = np.empty(self._network.size, np.float32)
         Rebuilder(self._network).fresh(np.uint64(1), weights)
         set_weights(self._model, self._network, weights)
         observations = np.empty((GOLDEN, *self._network.shape), np.float32)
         noise(np.uint64(2), observations.reshape(-1))
         digest = hashlib.sha256(self.score(observations).tobytes()).hexdigest()[:16]
-        machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
-        versions = f"tensorflow {tf.__version__}, keras {keras.__version__}"
-        return f"{versions}, {self.device} {machine}, {threads} threads, batch {BATCH}, scores {digest}"
+        return f"{devices.arithmetic_on(self.device)}, {threads} threads, batch {BATCH}, scores {digest}"
 
 
 def play_episodes(
@@ -187,17 +182,3 @@ def warm_up(game: CompiledGame | None) -> None:
         task = Task(WeightSource.of_row(), Episodes(np.zeros(1, np.uint64)))
         scores = np.zeros((BATCH, game.actions), np.float32)
         play_episodes(lambda *_: scores, game, task, Ended.empty(1, len(game.episode_metrics)), game.actions)
-
-
-@contextmanager
-def _memory_of(device: str) -> Iterator[None]:
-    """Raise DeviceMemoryError where TensorFlow has no memory left on the device."""
-    import tensorflow as tf
-
-    try:
-        yield
-        return
-    except tf.errors.ResourceExhaustedError as error:
-        what = devices.shortage(error)
-    # Raised out here, so that it does not hold what was being computed, and its memory.
-    raise DeviceMemoryError(f"out of memory on the {device}: {what}")

@@ -10,12 +10,12 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
-from evo.errors import ConfigurationError, DeviceError
+from evo.errors import ConfigurationError, DeviceError, ResourceError
 from evo.workers.hardware import VISIBLE
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import BY_BUS, NO_GPU, ORDER
@@ -132,6 +132,29 @@ def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -
         finally:
             os.dup2(real, 2)
             os.close(real)
+
+
+def arithmetic_on(device: str) -> str:
+    """Return what computes on the device of this process: versions of TensorFlow and Keras, and the machine."""
+    import keras
+    import tensorflow as tf
+    from llvmlite import binding
+
+    machine = binding.get_host_cpu_name() if device == "CPU" else device
+    return f"tensorflow {tf.__version__}, keras {keras.__version__}, {device} {machine}"
+
+
+@contextmanager
+def shortages_as(explained: Callable[[Exception], ResourceError]) -> Iterator[None]:
+    """Raise what explains TensorFlow's out-of-memory error in its place; other errors, which are bugs, pass."""
+    import tensorflow as tf
+
+    try:
+        yield
+        return
+    except tf.errors.ResourceExhaustedError as error:
+        short = explained(error)
+    raise short  # outside of `except`, so that the traceback does not keep the tensors alive
 
 
 def shortage(error: Exception) -> str:

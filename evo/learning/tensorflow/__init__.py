@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import DeviceError, DeviceMemoryError, ResourceError
@@ -69,19 +67,6 @@ def explained(error: Any) -> ResourceError:
             f"learner.strategy: the learner's processes lost their connection ({kind}: {lines[-1][:300]}); {RESUME}"
         )
     return ResourceError(f"learner.strategy: TensorFlow could not compute an update ({kind}: {first_line(error)})")
-
-
-@contextmanager
-def shortages_explained() -> Iterator[None]:
-    """Turn TensorFlow's out-of-memory error into ours; other errors, which are bugs, pass."""
-    import tensorflow as tf
-
-    try:
-        yield
-        return
-    except tf.errors.ResourceExhaustedError as error:
-        short = explained(error)
-    raise short  # outside of `except`, so that the traceback does not keep the tensors alive
 
 
 def first_line(error: Any) -> str:

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values
-from evo.learning.tensorflow import shortages_explained, start_tensorflow
+from evo.learning.tensorflow import explained, start_tensorflow
 from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
 from evo.records import Arrays
+from evo.workers import devices
 
 if TYPE_CHECKING:
     from evo.setup import LearnerOptions as Options
@@ -101,14 +102,14 @@ class TensorFlowLearner(Learner):
                 return tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # the same memory
             return tf.constant(array)
 
-        with shortages_explained():
+        with devices.shortages_as(explained):
             self._data = {name: tensor(array) for name, array in data.items()}
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B], as `Learner.update`."""
         import tensorflow as tf
 
-        with shortages_explained():
+        with devices.shortages_as(explained):
             values, norm = self._run(rows, tf.zeros(len(rows)), *self._numbers(learning_rate), scalars(settings))
         return self._finite({name: value.numpy() for name, value in values.items()}, norm)
 

@@ -11,8 +11,9 @@ import pytest
 
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster
-from evo.learning.tensorflow import explained, shortages_explained
+from evo.learning.tensorflow import explained
 from evo.workers.channel import GivesUp, WorkerSpec
+from evo.workers.devices import shortages_as
 from evo.workers.fork_server import ForkServer
 from tests.helpers.learning import tensorflow  # noqa: F401
 
@@ -135,9 +136,9 @@ def test_only_what_tells_of_others_is_a_lost_process(name: str) -> None:
 def test_a_learner_s_own_device_without_memory_has_its_line_and_a_mistake_of_ours_keeps_its_traceback() -> None:
     import tensorflow as tf
 
-    with pytest.raises(DeviceMemoryError, match="OOM"), shortages_explained():
+    with pytest.raises(DeviceMemoryError, match="OOM"), shortages_as(explained):
         failing("memory")()
-    with pytest.raises(tf.errors.InvalidArgumentError), shortages_explained():
+    with pytest.raises(tf.errors.InvalidArgumentError), shortages_as(explained):
         failing("eager")()
 
 
@@ -145,5 +146,5 @@ def test_a_learner_s_own_device_without_memory_has_its_line_and_a_mistake_of_our
 def test_a_real_out_of_memory_is_told_with_its_device() -> None:
     import tensorflow as tf
 
-    with pytest.raises(DeviceMemoryError, match=r"OOM when allocating .*/device:CPU:0"), shortages_explained():
+    with pytest.raises(DeviceMemoryError, match=r"OOM when allocating .*/device:CPU:0"), shortages_as(explained):
         tf.zeros((1 << 40,))
