@@ -19,7 +19,7 @@ from evo.cuda.driver import STAND_IN
 from evo.errors import DeviceLostError
 from evo.evaluators import processes, serial
 from evo.records import Episodes, Task, WeightSource
-from evo.training import placing
+from evo.training import session
 from evo.workers import hardware
 from evo.workers.hardware import VISIBLE
 from tests.cuda.comparing import assert_equal
@@ -188,19 +188,19 @@ def test_auto_plays_where_a_probe_finds_more_frames_a_second(
     (tmp_path / "tiny.toml").write_text(TINY)
     experiment = Experiment.load(tmp_path / "tiny.toml", "run.algorithm=ga", "workers.count=auto")
     monkeypatch.setattr(hardware, "visible", lambda: ("0",))
-    monkeypatch.setattr(placing, "find_spec", lambda name: name)
+    monkeypatch.setattr(session, "find_spec", lambda name: name)
     speeds = {"gpu": 0.0, "cpu": 100.0}
-    monkeypatch.setattr(placing, "frames_per_second", lambda one, *_: speeds[one.workers.kind])
+    monkeypatch.setattr(session, "frames_per_second", lambda one, *_: speeds[one.workers.kind])
     for gpu, expected in ((0.0, "auto"), (1e9, "gpu")):
         speeds["gpu"] = gpu
-        assert placing.on_fastest(experiment, tmp_path).workers.kind == expected
+        assert session.on_fastest(experiment, tmp_path).workers.kind == expected
         assert f"workers play on {'GPUs' if gpu else 'the CPU'}: 1 GPU plays" in capfd.readouterr().err
     monkeypatch.setattr(hardware, "visible", tuple)
-    assert placing.on_fastest(experiment, tmp_path) is experiment
+    assert session.on_fastest(experiment, tmp_path) is experiment
     assert not capfd.readouterr().err
 
 
 def test_the_probe_plays_fresh_candidates(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     experiment = Experiment.load(tmp_path / "tiny.toml", "run.algorithm=ga", "workers.count=1")
-    assert placing.frames_per_second(experiment, tmp_path, 2, 1, 3) > 0
+    assert session.frames_per_second(experiment, tmp_path, 2, 1, 3) > 0
