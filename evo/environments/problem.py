@@ -101,8 +101,14 @@ class Problem:
 
     @functools.cached_property
     def seeded(self) -> bool:
-        """Whether the function takes a seed."""
-        return _takes_seed(self.fitness)
+        """Whether the function takes a seed: a second argument without a default, or of this name."""
+        try:
+            signature = inspect.signature(self.fitness)
+            signature.bind(None, 0)
+        except (TypeError, ValueError):  # ValueError: it is built in, as max
+            return False
+        second = [*signature.parameters.values()][1:2]
+        return all(one.name == "seed" or one.default is one.empty for one in second)
 
     @functools.cached_property
     def content(self) -> Any:
@@ -115,10 +121,13 @@ class Problem:
 
     def values(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> NDArray[np.float64]:
         """Return what is maximised, and then the measures; ConfigurationError where the function fails.  # [1 + M]"""
-        x = self.inside(weights)
+        x, measures = self.inside(weights), len(self.measures)
         given = x if model is None else model.with_weights(x)
         try:
-            values = _returned(self.fitness(given, seed) if self.seeded else self.fitness(given), len(self.measures))
+            found = self.fitness(given, seed) if self.seeded else self.fitness(given)
+            if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
+                raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
+            values = np.array([_number(one) for one in (found if measures else [found])])
         except (Exception, SystemExit) as error:
             if is_passed_on(error):
                 raise
@@ -126,12 +135,6 @@ class Problem:
         if self.minimise:
             values[0] = -values[0]
         return values
-
-
-def _returned(found: Any, measures: int) -> NDArray[np.float64]:
-    if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
-        raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
-    return np.array([_number(one) for one in (found if measures else [found])])
 
 
 def _number(found: Any) -> float:
@@ -147,17 +150,6 @@ def _numbers(name: str, values: Any) -> NDArray[np.float32]:
             return np.array(environment.real_array(values), np.float32)
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
-
-
-def _takes_seed(function: Fitness) -> bool:
-    """Return whether a function's second argument is a seed: one without a default, or of this name."""
-    try:
-        signature = inspect.signature(function)
-        signature.bind(None, 0)
-    except (TypeError, ValueError):  # ValueError: it is built in, as max
-        return False
-    second = [*signature.parameters.values()][1:2]
-    return all(one.name == "seed" or one.default is one.empty for one in second)
 
 
 class Options(EnvironmentOptions):

@@ -115,14 +115,10 @@ def with_array_observations(
         low, high = _side_by_side(seen.low), _side_by_side(seen.high)
         env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
     if pixels and scaled:
-        shape = env.observation_space.shape
-        env = TransformObservation(env, _divided, gymnasium.spaces.Box(0, 1, shape, np.float32))
+        space = gymnasium.spaces.Box(0, 1, env.observation_space.shape, np.float32)
+        env = TransformObservation(env, lambda frame: np.asarray(frame, np.float32) / FULL, space)
         setattr(env, SCALED, True)
     return env
-
-
-def _divided(frame: NDArray[Any]) -> NDArray[np.float32]:
-    return np.asarray(frame, np.float32) / FULL
 
 
 def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

@@ -25,6 +25,7 @@ INEXACT = {  # functions of libraries whose last bits depend on the machine
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "pow", "power", "float_power", "lgamma"),
 }
 RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
+ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -35,35 +36,45 @@ def names_in(code: CodeType) -> set[str]:
 
 def unseeded_in(functions: Iterable[Callable[..., Any]]) -> str:
     """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
-    for function in _of_author(functions):
-        for name, line in _drawn_in(function.__code__, function.__globals__):
-            return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+    for _, one, value, before, where in _loads(functions):
+        if before is np and one.opname in ATTRIBUTE and one.argval == "random":
+            return f"np.random ({where})"
+        if isinstance(value, ModuleType) and value.__name__ in RANDOM:
+            return f"{value.__name__} ({where})"
+        if type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
+            return f"{one.argval} ({where})"
     return ""
 
 
 def inexact_in(functions: Iterable[Callable[..., Any]]) -> str:
     """Return a function of a library whose last bits depend on the machine, and where a game uses it; else nothing."""
-    for function in _of_author(functions):
-        before: Any = None
-        for one, line in _instructions(function.__code__):
-            value = function.__globals__.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
-            attribute = one.argval if before in (math, np) and one.opname in ("LOAD_ATTR", "LOAD_METHOD") else ""
-            library = type(value) is np.ufunc or getattr(value, "__module__", "") == "math"
-            name = attribute or (getattr(value, "__name__", "") if library else "")
-            if name in INEXACT:
-                return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
-            before = value if isinstance(value, ModuleType) else None
+    for _, one, value, before, where in _loads(functions):
+        attribute = one.argval if (before is math or before is np) and one.opname in ATTRIBUTE else ""
+        library = type(value) is np.ufunc or getattr(value, "__module__", "") == "math"
+        name = attribute or (getattr(value, "__name__", "") if library else "")
+        if name in INEXACT:
+            return f"{name} ({where})"
     return ""
 
 
 def undefined_in(functions: Iterable[Callable[..., Any]]) -> tuple[str, str, str] | None:
     """Return a function, FILE:LINE and a global name that it uses there, on any branch, and nothing defines."""
-    for function in _of_author(functions):
-        for one, line in _instructions(function.__code__):
-            name = one.argval
-            if one.opname == "LOAD_GLOBAL" and name not in function.__globals__ and not hasattr(builtins, name):
-                return function.__name__, f"{Path(function.__code__.co_filename).name}:{line}", name
+    for function, one, _, _, where in _loads(functions):
+        name = one.argval
+        if one.opname == "LOAD_GLOBAL" and name not in function.__globals__ and not hasattr(builtins, name):
+            return function.__name__, where, name
     return None
+
+
+def _loads(functions: Iterable[Callable[..., Any]]) -> Iterator[tuple[FunctionType, dis.Instruction, Any, Any, str]]:
+    """Yield instructions of a game: its function, the global value loaded there and the one before, and the place."""
+    for function in _of_author(functions):
+        before: Any = None
+        file = Path(function.__code__.co_filename).name
+        for one, line in _instructions(function.__code__):
+            value = function.__globals__.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+            yield function, one, value, before, f"{file}:{line}"
+            before = value
 
 
 def _of_author(functions: Iterable[Callable[..., Any]]) -> list[FunctionType]:
@@ -83,20 +94,6 @@ def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int]]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _instructions(constant)
-
-
-def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield names of modules and functions of random numbers that code mentions, and its lines."""
-    before: Any = None
-    for one, line in _instructions(code):
-        value = known.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
-        if before is np and one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "random":
-            yield "np.random", line
-        elif isinstance(value, ModuleType) and value.__name__ in RANDOM:
-            yield value.__name__, line
-        elif type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
-            yield str(one.argval), line
-        before = value
 
 
 def broken_in_play(module: str, seed: int, steps: int, what: str, must: str) -> ConfigurationError:

@@ -55,13 +55,10 @@ class _Players:
         self.agents: list[str] = []
         self.render_mode = game.render_mode
         simultaneous, name = author.turn is None, author.module.rpartition(".")[2]
+        self._actions = int(game.action_space.n)  # type: ignore[attr-defined]
         self.metadata: Info = {**game.metadata, "name": name, "is_parallelizable": simultaneous}
         self.observation_spaces = {agent: self._space() for agent in self.possible_agents}
         self.action_spaces = {agent: gymnasium.spaces.Discrete(self._actions) for agent in self.possible_agents}
-
-    @property
-    def _actions(self) -> int:
-        return int(self._game.action_space.n)  # type: ignore[attr-defined]
 
     def _space(self) -> Any:
         seen: Any = self._game.observation_space

@@ -38,7 +38,9 @@ class Picture:
     def text(self, colour: bool) -> str:
         """Return half a character for each pixel, or two letters where there is no colour."""
         if colour:
-            lines = [_coloured(*pair) for pair in _pairs(_scaled(self.pixels, MOST_COLUMNS, MOST_ROWS))]
+            rows = _scaled(self.pixels, MOST_COLUMNS, MOST_ROWS)
+            rows = rows if len(rows) % 2 == 0 else np.concatenate([rows, rows[-1:]])  # a last one alone is doubled
+            lines = list(map(_coloured, rows[::2], rows[1::2]))
         else:
             lines = list(map(_shaded, _scaled(self.pixels, MOST_COLUMNS // 2, MOST_ROWS // 2)))
         return "\n".join([*lines, f" {self.caption}"])
@@ -76,12 +78,6 @@ def _scaled(pixels: Frame, columns: int, rows: int) -> Frame:
     share = min(columns / width, rows / height)
     size = max(1, int(width * share)), max(1, int(height * share))
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
-
-
-def _pairs(pixels: Frame) -> list[tuple[Frame, Frame]]:
-    """Return rows two by two; a last one alone is doubled."""
-    lower = [*pixels[1::2], *pixels[-1:]] if len(pixels) % 2 else [*pixels[1::2]]
-    return list(zip(pixels[::2], lower, strict=True))
 
 
 def _coloured(upper: Frame, lower: Frame) -> str:

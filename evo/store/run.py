@@ -28,7 +28,6 @@ from evo.records import unit_of
 from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
 from evo.store.checkpoints import read_records, record_file
-from evo.store.manifest import Line
 from evo.store.policy import Elite, Policy, newest
 from evo.store.run_directory import require_run_directory
 from evo.store.store import Store
@@ -227,7 +226,8 @@ class Run:
 
         DataError where one is corrupt.
         """
-        chosen = [line for line in self.store.lines if _has_returns(line)]
+        layouts = ((line, line.arrays.get("record/return")) for line in self.store.lines)
+        chosen = [line for line, layout in layouts if layout is not None and 0 not in layout.shape]
         if most and not any("record/survivors" in line.arrays for line in chosen):
             chosen = chosen[::-1][:: -(-len(chosen) // most) or 1][::-1]
         groups = [(name, list(lines)) for name, lines in itertools.groupby(chosen, record_file)]
@@ -283,8 +283,3 @@ class Run:
             return read_file(self.directory / name, most=most).decode(errors="replace")
         except EvoError:
             return ""
-
-
-def _has_returns(line: Line) -> bool:
-    layout = line.arrays.get("record/return")
-    return layout is not None and 0 not in layout.shape

@@ -148,7 +148,11 @@ class Store:
         self._require_writable()
         if time.monotonic() - self._pending_since >= DURABLE_SECONDS:
             self.flush()
-        name = self._published.publish(weights, self._newest_checkpoint())
+        committed = dict[str, str]()  # the newest checkpoint by the digest of its weights, if workers can read them
+        if not self._pending and self.next_generation:
+            known, file = self._durable[-1].arrays.get("state/weights"), population_file(self.next_generation - 1)
+            committed = {known.sha256: file} if known and os.path.lexists(self.directory / file) else {}
+        name = self._published.publish(weights, committed)
         return str(self.directory / name) if self._moved else name
 
     def commit(
@@ -175,7 +179,10 @@ class Store:
         # An interrupt between any two of these lines leaves either the generation before or this one, complete.
         self._computed[generation] = Computed(states, records)
         self._pending.append(line)
-        self._drop_states()
+        wanted = {generation, self._sum().best}  # of the others, states that will have no checkpoint are freed
+        for number, pending in self._computed.items():
+            if pending.state is not None and number not in wanted and number % self.keep_every:
+                self._computed[number] = pending._replace(state=None)
         self.log(generation, metrics)
         now = time.monotonic()
         took, self._committed_at = now - self._committed_at, now
@@ -302,20 +309,6 @@ class Store:
             newer = number - self.next_generation + len(self._pending)
             self._totals = self._totals.plus(self._pending[newer] if newer >= 0 else self._durable[number])
         return self._totals
-
-    def _newest_checkpoint(self) -> dict[str, str]:
-        """Return the newest checkpoint by the digest of its weights, if workers can read them from it."""
-        if self._pending or not self.next_generation:
-            return {}
-        weights, file = self._durable[-1].arrays.get("state/weights"), population_file(self.next_generation - 1)
-        return {weights.sha256: file} if weights and os.path.lexists(self.directory / file) else {}
-
-    def _drop_states(self) -> None:
-        """Free the states of pending generations that will have no checkpoint."""
-        wanted = {self.next_generation - 1, self._sum().best}
-        for generation, pending in self._computed.items():
-            if pending.state is not None and generation not in wanted and generation % self.keep_every:
-                self._computed[generation] = pending._replace(state=None)
 
     def _flush_generations(self) -> None:
         """Write pending generations; an interrupt between any two lines loses nothing, for all can be repeated."""

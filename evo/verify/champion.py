@@ -20,12 +20,12 @@ from evo.config.experiment import Experiment
 from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.hashing import first_hash
-from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE
+from evo.files.layout import CHAMPION, LARGEST_CHAMPION, READABLE
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.records import Evaluator, Request, Task
 from evo.store import sandbox
-from evo.store.champion import Champion, network_layers, score_in
+from evo.store.champion import Champion, encode_champion, network_layers, score_in
 from evo.store.checkpoints import read_record
 from evo.store.metrics import finite
 from evo.store.policy import INVALID_STATE, Policy
@@ -118,15 +118,8 @@ def _copy(files: ChampionFiles, evidence: Evidence, report: Report) -> Iterator[
     if files.copy is None or not files.sha256:
         return
     champion = files.champion
-    expected = {
-        "about": champion.about,
-        "file": CHAMPION,
-        "file_sha256": files.sha256,
-        "format": FORMAT,
-        "layers": [[name, list(shape)] for name, shape in champion.layers],
-        "weights_sha256": hashlib.sha256(champion.weights.tobytes()).hexdigest(),
-    }
     try:
+        expected = json.loads(encode_champion(*champion)[1]) | {"file_sha256": files.sha256}
         copy = json.loads(files.copy)
         about = copy["about"]
         known = any(line.state_hash == about["state_hash"] for line in evidence.lines)
