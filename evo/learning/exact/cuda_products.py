@@ -66,14 +66,8 @@ def store8(tile, values, along, t):
     """Store what `load8` returned to shared memory: tile[k * PITCH + i]."""
     place = t % DEPTH * PITCH + t // DEPTH if along else t // SIDES * PITCH + t % SIDES
     step = SIDE // 2 if along else SIDE // 4 * PITCH
-    store1(tile, place, values[0])
-    store1(tile, place + step, values[1])
-    store1(tile, place + 2 * step, values[2])
-    store1(tile, place + 3 * step, values[3])
-    store1(tile, place + 4 * step, values[4])
-    store1(tile, place + 5 * step, values[5])
-    store1(tile, place + 6 * step, values[6])
-    store1(tile, place + 7 * step, values[7])
+    for k in range(8):
+        store1(tile, place + k * step, values[k])
 
 
 def beginning(start, at, j, columns):
