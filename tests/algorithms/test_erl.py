@@ -61,7 +61,7 @@ def drive(
 
 
 def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Request, list[Result]]]]]:
-    return drive(algorithm, numbers, algorithm._method.setup.environment, algorithm.setup.network)
+    return drive(algorithm, numbers, algorithm._method.setup.environment, algorithm._method.setup.network)
 
 
 def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_bit_for_bit() -> None:
