@@ -45,10 +45,11 @@ def computed_once(function: Callable[[Any], Any]) -> Any:
 
 
 def real_array(values: Any) -> NDArray[Any]:
-    """Return what was given as an array; TypeError: texts, dates, complex or masked numbers; ValueError: ragged."""
+    """Return what was given as an array; TypeError: no numbers, but texts, dates, None, complex or masked ones."""
     found = np.asarray(values)
-    if found.dtype.kind not in "biufO" or np.ma.is_masked(values):  # O: numbers of Python
-        raise TypeError("texts, dates, complex and masked numbers do not fit, real ones do")
+    nothing = found.dtype.kind == "O" and any(one is None for one in found.flat)  # O: numbers of Python
+    if found.dtype.kind not in "biufO" or np.ma.is_masked(values) or nothing:
+        raise TypeError("None, texts, dates, complex and masked numbers do not fit, real ones do")
     return found
 
 

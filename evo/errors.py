@@ -16,6 +16,8 @@ from typing import Any
 # Numbers of OSErrors that mean that the machine lacks something.
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 
+FORBIDDEN = {errno.EACCES, errno.EPERM}
+
 
 class EvoError(Exception):
     """A failure that has a clear line for the user; `exit_code` is what the process ends with."""
@@ -157,6 +159,12 @@ def refuse_uncallable(progress: object) -> None:
     """Raise a ConfigurationError where what is to be told of progress is no function."""
     if progress is not None and not callable(progress):
         raise ConfigurationError(f"progress: {progress!r:.40} is not a function, as print is")
+
+
+def refuse_other_than_path(name: str, value: object) -> None:
+    """Raise a ConfigurationError where an argument cannot be the path of a file or a directory."""
+    if not isinstance(value, str | os.PathLike) or "\0" in str(value):
+        raise ConfigurationError(f"{name}: {value!r:.60} is not the path of a file or a directory")
 
 
 def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> None:

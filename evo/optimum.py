@@ -26,6 +26,7 @@ from evo.files.layout import CHAMPION
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel, describe, is_model
 from evo.plugins import registry
+from evo.plugins.mistakes import OURS
 from evo.records import LARGEST_FLOAT, Result
 from evo.run import train
 from evo.setup import Setup
@@ -159,7 +160,7 @@ class Search:
             raise ConfigurationError("this fitness is told, not computed")
 
         problem, outer = Problem(told, start, minimise), registry.searched_here.get()
-        sections = {algorithm: {**options, "episodes": 1}}
+        sections = {str(algorithm): {**options, "episodes": 1}}
         try:
             experiment = _experiment(problem, algorithm, 1, seed, {"backend": "serial"}, sections)
             identity, code = experiment.identity(), experiment.code()  # code: that of `told` is no argument
@@ -237,7 +238,8 @@ class Search:
         def part(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
-        if not np.array_equal(state.get("digest", ()), self._digest(state)):
+        given = isinstance(state, Mapping) and all(isinstance(name, str) for name in state)
+        if not given or not np.array_equal(state.get("digest", ()), self._digest(state)):
             raise ConfigurationError("state: it is damaged, or not of a search with the same arguments")
         loop = self._begun()  # without what was asked for since
         loop.generation = int(state["generation"])
@@ -316,7 +318,8 @@ def _experiment(
 def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     """Return the module and the name where players find a problem, and whether it is declared there with its start."""
     home = problem.fitness.__module__
-    named = vars(sys.modules[home]) if home != "__main__" and home in sys.modules else {}
+    own = home.partition(".")[0] in ("__main__", *OURS)  # no plug-in
+    named = {} if own or home not in sys.modules else vars(sys.modules[home])
     plain = not np.ndim(problem.lower) and not np.ndim(problem.upper)  # as an experiment can say it
     for wanted in (problem, problem.fitness) if plain else (problem,):
         for name in (name for name, value in named.items() if value is wanted):

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from evo.cli.arguments import opened, refuse_others
 from evo.errors import (
     CONTROL,
+    FORBIDDEN,
     SHORTAGES,
     ConfigurationError,
     DataError,
@@ -37,7 +38,6 @@ from evo.store.metrics import Summary, one_line
 from evo.version import __version__
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
-FORBIDDEN = {errno.EACCES, errno.EPERM}
 PACKAGES = {"deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "PIL", "pydantic", "rich", "tensorflow"}
 
 

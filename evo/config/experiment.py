@@ -13,7 +13,7 @@ from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import per_task
-from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, printable
+from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, printable, refuse_other_than_path
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
 from evo.mistakes import shown
@@ -76,6 +76,7 @@ class Experiment:
             raise ConfigurationError(f"{wrong[0]}: is no flag of an experiment{meant}")
         if not all(isinstance(change, str) for change in changes):
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
+        refuse_other_than_path("file", file)
         registry.load(plugins, file)
         source, folder = ExperimentFile.read(file), Path(file).parent
         source.hosts = hosts
@@ -220,7 +221,7 @@ class Experiment:
         return self.workers.candidates_per_task or each
 
     def identity(self) -> dict[str, Any]:
-        """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
+        """Return every key that can change a result; ConfigurationError, ResourceError: `init_from` cannot be read."""
         from evo.kernels.lanes import ARITHMETIC as LANES
 
         lanes = self.policy.player == "lanes"
@@ -316,7 +317,9 @@ def _content(source: str) -> str:
     try:
         refuse_graph(path)
         data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
-    except (EvoError, ValueError) as error:
+    except ResourceError as error:
+        raise ResourceError(f"run.init_from: {error}") from error
+    except (DataError, ValueError) as error:
         raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
     return hashlib.sha256(data).hexdigest()
 

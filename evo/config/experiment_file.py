@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.errors import ConfigurationError, EvoError, closest, printable
+from evo.errors import FORBIDDEN, SHORTAGES, ConfigurationError, EvoError, ResourceError, closest, printable
 from evo.files.durable import read_file
 from evo.files.layout import LARGEST_CHAMPION
 from evo.mistakes import Mistake, name_of, shown
@@ -190,7 +190,8 @@ def _text(path: str | Path, file: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, FileNotFoundError):
             reason = f"{reason}{_near(Path(path)) or '; `evo list` says where experiments are'}"
-        raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
+        lacks = isinstance(error, OSError) and error.errno in SHORTAGES | FORBIDDEN
+        raise (ResourceError if lacks else ConfigurationError)(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(f"{file}:1: is larger than the {LARGEST // 1024} KiB of an experiment")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):

@@ -10,8 +10,10 @@ import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from evo import environment
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, notice
 from evo.networks.keras_models import MOST_NUMBERS
 from evo.options import EnvironmentOptions
 from evo.plugins import code, mistakes, registry
@@ -124,7 +126,8 @@ class Problem:
         x, measures = self.inside(weights), len(self.measures)
         given = x if model is None else model.with_weights(x)
         try:
-            found = self.fitness(given, seed) if self.seeded else self.fitness(given)
+            with _no_child_goes_on(self.name):
+                found = self.fitness(given, seed) if self.seeded else self.fitness(given)
             if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
                 raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
             values = np.array([_number(one) for one in (found if measures else [found])])
@@ -137,8 +140,24 @@ class Problem:
         return values
 
 
+@contextmanager
+def _no_child_goes_on(name: str) -> Iterator[None]:
+    """End a process that a function has forked where it leaves the function: it would search on beside its parent."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            left = sys.exception()
+            code = left.code if isinstance(left, SystemExit) else "returned, or raised what nobody sees"
+            if isinstance(code, str):
+                notice(f"fitness: a process that {name} has forked is ended where it leaves the function")
+            os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 def _number(found: Any) -> float:
-    if np.ndim(found) or np.iscomplexobj(found) or isinstance(found, str | bytes) or found is None:
+    unfit = np.ndim(found) or np.iscomplexobj(found) or np.ma.is_masked(found)
+    if unfit or isinstance(found, str | bytes) or found is None:
         several = "; name further numbers by `measures`" if np.size(found) > 1 else ""
         raise TypeError(f"it must return a number, not {found!r:.40}{several}")
     return float(found)

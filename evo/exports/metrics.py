@@ -127,7 +127,7 @@ class Trackers:
         """Check them before anything is made. Errors are those of `require`, and ResourceError of a folder."""
         require(arguments)
         self._events = None if arguments.tensorboard is None else Path(arguments.tensorboard)
-        self._services: list[str] = arguments.tracker
+        self._services = list(dict.fromkeys(arguments.tracker))
         self._open: dict[str, Tracker] = {}  # by what was typed
         if self._events is not None:
             with resources("write to", self._events):

@@ -121,7 +121,7 @@ class _Content:
         """Return the content of a value; `owner` is the object or class whose method it is."""
         if isinstance(value, tuple):
             return [self.of(one) for one in value]
-        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject and value is not np.ma.masked:
             return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
         if isinstance(value, CodeType):
             return sys.version_info[:2], value.co_code, value.co_names, self.of(value.co_consts)

@@ -53,6 +53,8 @@ def raised(error: BaseException) -> ConfigurationError | None:
     """Return the mistake of a loaded plug-in that an exception stands for; None: other code raised it."""
     if isinstance(error, EvoError | MemoryError):
         return None
+    if isinstance(error.__cause__, StopIteration):  # a generator of ours, which called it, raises a RuntimeError
+        error = error.__cause__
     if type(error).__module__ == NUMBA:
         return _not_compiled(str(error))
     if (found := registry.innermost(error, _packages().__contains__)) is None:

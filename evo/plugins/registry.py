@@ -100,7 +100,10 @@ def load(modules: Iterable[Plugin], experiment: str | Path | None = None) -> Non
     ConfigurationError: one is missing, with where it lies, also in the folder of the file `experiment`; or it declares
     nothing that can be used.
     """
-    for plugin in modules:
+    named: Any = () if isinstance(modules, str) or not isinstance(modules, Iterable) else tuple(modules)
+    if (modules and not named) or not all(isinstance(plugin, str | ModuleType) for plugin in named):
+        raise ConfigurationError(f'plugins: a list of modules or their names, as in ["my_game"], not {modules!r:.60}')
+    for plugin in named:
         given = plugin.__name__ if isinstance(plugin, ModuleType) else plugin
         look_here()
         before = _registered()

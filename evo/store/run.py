@@ -18,7 +18,7 @@ from evo.config.checking import PROVENANCE
 from evo.config.environments import environment_of, stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice
+from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice, refuse_other_than_path
 from evo.files import lock
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file
@@ -53,6 +53,7 @@ class Run:
         trusted: bool = False,
         name: str = "",
     ) -> None:
+        refuse_other_than_path("directory", directory)
         registry.load(plugins)
         self.directory = Path(directory)
         self.name = name or Path(os.path.realpath(directory)).name
@@ -134,9 +135,10 @@ class Run:
 
         DataError where no generation is committed, or its checkpoint is not of this run.
         """
+        state = self._newest_state()
         if not self.store.next_generation:
             raise DataError(f"{self.directory}: no generation is committed yet")
-        return newest(self.config, self.store.load(), self.store.records())
+        return newest(self.config, state, self.store.records())
 
     @property
     def test(self) -> Score | None:
@@ -184,8 +186,7 @@ class Run:
     @property
     def elites(self) -> list[Elite]:
         """The elites of an archive (MAP-Elites, CMA-ME), by cell; DataError where the run has no archive."""
-        last = self.store.next_generation - 1
-        state = self.store.read_state(last) if last >= 0 else {}
+        state = self._newest_state()
         if "grid" not in state:
             raise DataError(f"{self.directory}: {self.config.algorithm} keeps no archive, or none yet")
         options: Any = self.config.options
@@ -195,6 +196,22 @@ class Run:
             Elite(tuple(map(int, place)), float(fitness) / per, Policy(network, weights, self.config))
             for place, fitness, weights in zip(places, state["fitness"], state["weights"], strict=True)
         ]
+
+    def _newest_state(self) -> Arrays:
+        """Return the state after the newest generation, read again while a run that goes on removes its checkpoint."""
+        while True:
+            known = self.store.next_generation
+            try:
+                return self.store.load()
+            except DataError:
+                self._forget()
+                if self.store.next_generation == known:
+                    raise
+
+    def _forget(self) -> None:
+        """Read what is committed again when it is next asked for."""
+        for name in ("store", "metrics"):
+            self.__dict__.pop(name, None)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -264,8 +281,7 @@ class Run:
         else:
             known = found.about.get("generations")
             if isinstance(known, int) and known > self.store.next_generation:  # read before, while the run goes on
-                for name in ("store", "metrics"):
-                    self.__dict__.pop(name, None)
+                self._forget()
             now: dict[str, Any] = {name: getattr(self.config, name).model_dump() for name in ("environment", "policy")}
             now |= {"seed": self.config.run.seed}
             if changed := difference({name: self.store.identity.get(name) for name in now}, now):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
-from evo.errors import ConfigurationError, counted, notice
+from evo.errors import ConfigurationError, counted, notice, refuse_other_than_path
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
 from evo.games.declaration import GameOptions
@@ -26,6 +26,7 @@ from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code
 from evo.plugins.registry import find, loaded
+from evo.records import Arrays
 from evo.store.champion import Champion, Layers, network_layers, split_layers
 from evo.store.policy import setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
@@ -36,6 +37,7 @@ from evo.workers import devices
 
 SHOWN = 4  # differing arrays that a message names, at most
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
+SIGMAS = {"sigma", "sigmas", "log_sigma", "log_sigmas"}  # arrays of a state, which a run goes on with
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
@@ -93,9 +95,9 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
 
 def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store:
     """Return the store of the run in a directory, or of a new run where there is none."""
+    if directory is not None:
+        refuse_other_than_path("run_dir", directory)
     place = None if directory is None else Path(directory)
-    if place is not None and "\0" in str(place):
-        raise ConfigurationError(f"run_dir: {str(place)!r:.60} is not the name of a directory")
     if place is not None:
         with resources("read", place):
             there = (place / CONFIG).exists()
@@ -155,6 +157,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
     state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
+    if unused := _of_beginnings(before, experiment, state):
+        notice(f"--fork: {', '.join(unused)}: without effect, since the run goes on from what the state has of it")
     with ExitStack() as undo:
         undo.callback(algorithm.close)
         if state:
@@ -167,6 +171,17 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
             store.flush()
         undo.pop_all()
     return store, algorithm
+
+
+def _of_beginnings(before: Experiment, now: Experiment, state: Arrays) -> list[str]:
+    """Return the changed options that a fork does not look at: how networks, and the sizes of noise, begin."""
+    names = ["founder"]
+    if SIGMAS & state.keys() and not getattr(now.options, "restart_after", 0):
+        names.append("sigma")
+    known = [name for name in names if name in type(now.options).model_fields and before.algorithm == now.algorithm]
+    found = [name for name in known if getattr(before.options, name) != getattr(now.options, name)]
+    started = ["run.init_from"] if now.run.init_from not in ("", before.run.init_from) else []
+    return [f"{now.algorithm}.{name}" for name in found] + started
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def valued(child): child.fitness.values = (9e9,); return (child,)
 def less(child): del child.log_sigma; return (child,)
 def without(individuals, k): del individuals[0].fitness.values; return individuals[:k]
 def endless(individuals, k): individuals[0].log_sigma = float("nan"); return individuals[:k]
+def stops(individuals, k): raise StopIteration
 def ordered(individuals, k): individuals.sort(key=lambda one: one.number); del individuals[k:]; return [*individuals]
 def both(child, other):
     child.mate = other.row
@@ -85,6 +86,7 @@ def test_a_run_with_own_operators_is_the_same_for_any_workers_resumed_verified_a
         ),
         (("--set", "ga.select=wrong:strangers"), "wrong:strangers must return a list of k = 4 of the individuals"),
         (("--set", "ga.select=wrong:broken"), "wrong: broken raised AttributeError"),
+        (("--set", "ga.select=wrong:stops"), "wrong: stops raised StopIteration (wrong.py:"),
         (("--set", "ga.mutate=wrong:nothing"), "ga.mutate: wrong:nothing must change its first argument in place"),
         (("--set", "ga.mutate=wrong:far"), "wrong:far set log_sigma to 97.0; it must be a float from -30.0 to 15.0"),
         (("--set", "ga.mutate=wrong:unknown"), "wrong:unknown set log_sigma to nan"),

@@ -6,6 +6,9 @@ import functools
 import inspect
 import json
 import math
+import os
+import re
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -282,10 +285,27 @@ def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: P
         raise Silent
 
     few = {"generations": 1, "run_dir": tmp_path / "run"}
-    with pytest.raises(ConfigurationError, match=r"must return a number, not np\.complex128"):
-        evo.minimise(lambda x: np.complex128(1 + 2j), 2, **few)
+    for number in (np.complex128(1 + 2j), np.ma.masked):
+        with pytest.raises(ConfigurationError, match=r"must return a number, not (np\.complex128|masked)"):
+            evo.minimise(lambda x, number=(number,): number[0], 2, **few)
     with pytest.raises(ConfigurationError, match="fails raised Silent"):
         evo.minimise(fails, 2, **few)
+
+
+@pytest.mark.parametrize(("ending", "status"), [("sys.exit(3)", 3), ("return 9.0", 1), ("raise KeyError", 1)])
+def test_a_process_that_the_function_forks_does_not_search_on(tmp_path: Path, ending: str, status: int) -> None:
+    names: dict[str, Any] = {"__name__": "forking", "os": os, "sys": sys}
+    body = f"if os.fork() == 0: {ending}\n return float(os.waitstatus_to_exitcode(os.wait()[1]))"
+    exec(f"def forks(x):\n {body}", names)
+    found = evo.minimise(names["forks"], 2, generations=1, run_dir=tmp_path / "run")
+    assert (found.fitness, found.run.store.next_generation) == (status, 1)
+
+
+def test_a_class_of_ours_as_a_function_is_no_plug_in_from_then_on(tmp_path: Path) -> None:
+    loaded = registry.loaded()
+    with pytest.raises(ConfigurationError, match="is not a function"):
+        evo.minimise(Problem, 2, generations=1, run_dir=tmp_path / "run")
+    assert registry.loaded() == loaded
 
 
 def test_arguments_of_a_problem_are_not_passed_over(tmp_path: Path) -> None:
@@ -393,6 +413,7 @@ def test_mistakes_in_telling_are_named() -> None:
     np.testing.assert_array_equal(search.best, first[-1])
     for texts_or_dates in (
         ["1"],
+        [None],
         np.array([1j]),
         np.array(["2020-01-01"], "datetime64[s]"),
         np.zeros(1, [("a", float)]),
@@ -410,12 +431,15 @@ def test_mistakes_in_telling_are_named() -> None:
     ):
         with pytest.raises(ConfigurationError, match="same arguments"):
             other.restore(search.state())
+    for none in (None, 3, [], {3: 4}):
+        with pytest.raises(ConfigurationError, match="same arguments"):
+            search.restore(none)  # type: ignore[arg-type]
     for name, array in search.state().items():
         for spoilt in (np.array([1, 2]), np.full_like(array, 77), np.array("x")):
             with pytest.raises(ConfigurationError, match="same arguments"):
                 search.restore({**search.state(), name: spoilt})
-    for unknown in ("nope", None, 3):
-        with pytest.raises(ConfigurationError, match=f"algorithm: {unknown!r} is not known"):
+    for unknown in ("nope", None, 3, ["ga"]):
+        with pytest.raises(ConfigurationError, match=re.escape(f"algorithm: {unknown!r} is not known")):
             evo.Search(2, unknown)  # type: ignore[arg-type]
 
 

@@ -82,7 +82,9 @@ def test_what_has_no_name_or_value_of_a_metric_is_dropped_by_every_reader_and_ke
     texts = [json.dumps({**line, **dict.fromkeys(HOSTILE, 1.0), **odd}) for line in lines]
     file.write_bytes(b"".join(checksummed(text.encode()) + b"\n" for text in [*texts, *map(json.dumps, wrong)]))
     written = file.read_bytes()
-    assert called(run.parent, "export", "run", "--to", "csv", program="evo") == before
+    out, err = called(run.parent, "export", "run", "--to", "csv", program="evo")
+    assert (out, "") == before
+    assert err == f"note: run/metrics.jsonl: line {len(lines) + 1}: it is of no generation; and {len(wrong) - 1} more\n"
     assert [set(line) & {*HOSTILE, *odd} for line in MetricsTail(run).read()] == [set()] * (len(lines) - 1)
     assert [set(line) & {*HOSTILE, *odd} for line in MetricsFile(run).read()] == [set()] * len(lines)
     called(run.parent, "doctor", "run", program="evo")

@@ -82,6 +82,12 @@ STEP = "return np.zeros(3, np.float32), 1.0, True, False, {}"
 RESET = "return np.zeros(3, np.float32), {}\n"
 
 
+@pytest.mark.parametrize("wrong", ["mine", 3, [3], [None]])
+def test_plug_ins_are_a_list_of_modules_or_names(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match="plugins: a list of modules or their names"):
+        registry.load(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

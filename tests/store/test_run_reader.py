@@ -10,7 +10,7 @@ import pytest
 
 import evo
 from evo.comparison.runs import runs_in
-from evo.errors import DataError
+from evo.errors import ConfigurationError, DataError
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import SMALL, called
@@ -26,14 +26,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_read_once_and_another_reader_sees_what_was_committed_since(run: Path) -> None:
-    before = Run(run)
+    before, late = Run(run), Run(run)
+    assert late.store.next_generation == 4
     assert (before.store.next_generation, before.curves["mean"].shape) == (4, (4,))
-    called(run.parent, "resume", "run", "--generations", "6", "--no-report", program="evo")
+    called(run.parent, "resume", "run", "--generations", "9", "--no-report", program="evo")
     assert (before.store.next_generation, before.curves["mean"].shape) == (4, (4,))
     after = Run(run)
-    assert (after.store.next_generation, after.curves["mean"].shape) == (6, (6,))
+    assert (after.store.next_generation, after.curves["mean"].shape) == (9, (9,))
     assert before.champion.weights.shape == after.champion.weights.shape  # newer than the manifest that was read
-    assert before.store.next_generation == 6
+    assert before.store.next_generation == 9
+    assert not (run / "population" / "gen-000003.h5").exists()  # what `late` has read of
+    assert np.array_equal(late.latest.weights, after.latest.weights)
+    assert late.store.next_generation == 9
     assert before.notes == []
     assert after.ended
     assert not after.is_running  # though this process, which its lock file names, is there
@@ -77,6 +81,10 @@ def test_what_is_no_run_and_a_run_without_a_champion_are_refused(run: Path, tmp_
         for read in ("config", "store", "champion", "curves", "notes", "elites"):
             with pytest.raises(DataError):
                 getattr(evo.Run(wrong), read)
+    for number in (3, None, b"run", "a\0b"):
+        for reads in (evo.Run, evo.Experiment.load):
+            with pytest.raises(ConfigurationError, match="is not the path of a file"):
+                reads(number)  # type: ignore[arg-type]
     experiment = evo.Experiment.load(run.parent / "small.toml")
     next(iter(evo.train(experiment, tmp_path / "new"))).metrics.clear()
     (tmp_path / "new" / "champion.h5").unlink()

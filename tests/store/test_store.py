@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.durable import with_checksum, without_checksum
 from evo.files.hashing import array_digest, first_hash, next_hash
@@ -648,6 +649,22 @@ def test_what_may_not_be_read_is_not_called_damaged_or_missing(name: str) -> Non
                     examine(place / "run", Report())
     finally:
         (place / "run" / name).chmod(0o755)
+        shutil.rmtree(place)
+
+
+def test_what_an_experiment_may_not_read_is_no_mistake_in_it() -> None:
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    for name in ("mine.toml", "champion.h5"):
+        (place / name).touch(mode=0o000)
+    experiment = Experiment.build(run={"init_from": str(place / "champion.h5")})
+    try:
+        with nobody():
+            with pytest.raises(ResourceError, match=r"mine\.toml: cannot be read: Permission denied"):
+                Experiment.load(place / "mine.toml")
+            with pytest.raises(ResourceError, match=r"run\.init_from: cannot open .*champion\.h5: Permission denied"):
+                experiment.identity()
+    finally:
         shutil.rmtree(place)
 
 

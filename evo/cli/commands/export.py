@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, whole
-from evo.errors import ConfigurationError, counted, printable
+from evo.errors import ConfigurationError, counted, notice, printable
 from evo.exports import metrics, networks
 from evo.files.durable import write_whole
 from evo.files.layout import CHAMPION
@@ -138,6 +138,8 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
     from evo.store.run import Run
 
     run = Run(source)
+    for problem in run.store.metrics_mistakes():
+        notice(problem)
     if file is None:
         print(metrics.csv_of(run.metrics), end="")
         return 0
