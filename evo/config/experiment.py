@@ -104,7 +104,8 @@ class Experiment:
             raise
         start = experiment.run.init_from
         copy = folder / (START if resolved else start)
-        if start and copy.exists() and (resolved or not Path(start).exists()):
+        copied = copy.exists() and (resolved or not Path(start).exists())
+        if start and (copied or (resolved and hosts == "ignored")):  # who looks at a run opens nothing outside of it
             return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(copy)}))
         return experiment
 

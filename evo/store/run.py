@@ -232,7 +232,10 @@ class Run:
     def notes(self) -> list[str]:
         """What a reader should know: files that are missing, damaged, or not of this run."""
         champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
-        changed = difference(self.store.identity, self.config.identity())
+        try:
+            changed = difference(self.store.identity, self.config.identity())
+        except ConfigurationError as error:  # what it starts from is gone
+            changed = [first_line(error)]
         other = code.changes(self.store.identity, self.config.code())
         changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed if line not in other]
         found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *other, *champion]

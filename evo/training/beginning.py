@@ -154,6 +154,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     before = Experiment.load(directory / CONFIG, resolved=True, hosts="kept")
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
+    if [*copies_of_opponents(before, place).values()] != [*copies_of_opponents(experiment, place).values()]:
+        experiment = replace(experiment, path=place / "other")  # the run's copies are of other files
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
     state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
@@ -236,14 +238,20 @@ def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
 
     ConfigurationError: one is of another network. DataError: one is none.
     """
-    network, found, of_run = experiment.network(), list[NDArray[np.float32]](), experiment.path.name == CONFIG
-    for copy, name in copies_of_opponents(experiment, experiment.path.parent).items():
-        champion = read_champion(copy if of_run and copy.exists() else Path(name))
+    network, found = experiment.network(), list[NDArray[np.float32]]()
+    for file, name in _files_of_opponents(experiment):
+        champion = read_champion(file)
         try:
             found.append(fit(champion.weights, champion.layers, network))
         except ConfigurationError as error:
             raise ConfigurationError(f"environment.opponents.files: {name}: {error}") from error
     return np.array(found, np.float32).reshape(-1, network.size)
+
+
+def _files_of_opponents(experiment: Experiment) -> list[tuple[Path, str]]:
+    """Return where each of `opponents.files` is read, with its name; a run reads its copies, and nothing outside."""
+    copies, of_run = copies_of_opponents(experiment, experiment.path.parent), experiment.path.name == CONFIG
+    return [(copy if of_run else Path(name), name) for copy, name in copies.items()]
 
 
 def copies_of_opponents(experiment: Experiment, directory: Path) -> dict[Path, str]:
@@ -255,13 +263,14 @@ def copies_of_opponents(experiment: Experiment, directory: Path) -> dict[Path, s
 
 def keep(experiment: Experiment, store: Store) -> None:
     """Copy champions' files into the run directory, once; ConfigurationError where what it starts from has changed."""
-    start, sources = store.directory / START, copies_of_opponents(experiment, store.directory)
+    start, copies = store.directory / START, copies_of_opponents(experiment, store.directory)
+    files = [file if file.exists() else Path(name) for file, name in _files_of_opponents(experiment)]
+    sources = dict(zip(copies, files, strict=True))
     if experiment.run.init_from:
-        sources[start] = experiment.run.init_from
-    for kept, name in sources.items():
+        sources[start] = Path(experiment.run.init_from)
+    for kept, source in sources.items():
         if kept.exists():
             continue
-        source = Path(name)
         data = read_file(source / CHAMPION if source.is_dir() else source, most=LARGEST_CHAMPION)
         if kept == start and hashlib.sha256(data).hexdigest() != store.identity["init_from"]:
             raise ConfigurationError(f"run.init_from: {source} has changed while it was read; start the run again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -147,6 +148,16 @@ def test_every_command_on_a_hostile_run_directory_ends_with_a_line(run: Path, wh
         assert os.listdir(run.parent / "elsewhere") == []
     files = [path for path in run.rglob("*") if path.is_file() and not path.is_symlink()]
     assert not any(b"root:x:" in path.read_bytes() for path in files)
+
+
+def test_no_digest_of_a_file_outside_is_shown(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("1234")
+    text = (run / "config.resolved.toml").read_text()
+    (run / "config.resolved.toml").write_text(text.replace('init_from = ""', f'init_from = "{tmp_path}/secret"'))
+    shown = "".join(typed(word, str(run))[1] for word in ("doctor", "verify", "report"))
+    shown += (run / "report.html").read_text()
+    assert "start.h5" in shown
+    assert hashlib.sha256(b"1234").hexdigest() not in shown
 
 
 def test_a_run_that_nobody_touched_is_not_refused(run: Path) -> None:

@@ -307,6 +307,11 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     assert resumed["state_hash"] == straight["state_hash"]
     report = json.loads(called(tmp_path, "verify", "straight", "--all", "--json", program="evo")[0].splitlines()[-1])
     assert report["ok"]  # from the copy of the champion
+    fork = ("--fork", "other", "--set", 'environment.training.opponents.files=["halves"]', "--generations", 1)
+    called(tmp_path, "--resume", "straight", *fork)
+    forked = Run(tmp_path / "runs" / "other").store.load()[HALL]
+    assert np.array_equal(forked[0], Run(tmp_path / "halves").champion.weights)  # not the copy of another file
+    assert not np.array_equal(forked[0], hall[0])
     assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=3)[1]
     other = ("--set", "policy.dense=[4]", "--run-dir", "third")
     (tmp_path / "gone").rename(tmp_path / "first")
