@@ -238,8 +238,8 @@ def test_ties_of_scores_take_the_lowest_allowed_action() -> None:
 
 
 def test_softmax_draws_follow_the_scores() -> None:
-    # With no weights but the last biases, every action is drawn with a probability that is known.
-    rollout = make(Policy(kind="linear"), mask="none", starvation=30)
+    # With no weights but the last biases, every action is drawn with a probability that is known. None is ruled out.
+    rollout = make(Policy(kind="linear"), mask="reverse", starvation=30)
     parents = np.zeros((1, rollout.network.size), np.float32)
     parents[0, -3:] = np.log([0.2, 0.7, 0.1])
     result = rollout.play(Task(rows(1), train(2000), ActionRule("softmax"), record_actions=True), parents)
