@@ -34,7 +34,7 @@ def made(
 
 def board(**options: Any) -> Any:
     """Return a small game of Snake."""
-    return snake.make(snake.Options(**{"size": 5, "starvation": 9, "observation": "ego", **options}))
+    return snake.make(snake.Options(**{"size": 5, "starvation": 9, "observation": "ego", "mask": "reverse", **options}))
 
 
 def pole(name: str = "CartPole-v1") -> Any:

@@ -43,8 +43,11 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "map_elites": (),
     "erl": (),
 }
-QUICK = ("a script that holds it", "sys.exit", "a fork that ends first")
-PARALLEL = [(ending, "processes") for ending in ("a script that holds it", "os.fork with a collection")]
+QUICK = ("a script that holds it",)
+PARALLEL = [
+    pytest.param("a script that holds it", "processes", marks=pytest.mark.long),
+    ("os.fork with a collection", "processes"),
+]
 SERIAL = [pytest.param(one, "serial", marks=[] if one in QUICK else [pytest.mark.long]) for one in ENDINGS]
 
 
