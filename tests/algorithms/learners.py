@@ -33,7 +33,7 @@ def made(
 
 
 def board(**options: Any) -> Any:
-    """Return a small game of Snake."""
+    """Return a small game of Snake; its mask rules out nothing, and has kernels compiled once for all that learn."""
     return snake.make(snake.Options(**{"size": 5, "starvation": 9, "observation": "ego", "mask": "reverse", **options}))
 
 

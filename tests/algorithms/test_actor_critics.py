@@ -371,7 +371,7 @@ def test_background_learning_ends_before_results_are_refused(monkeypatch: pytest
 
 TINY = """
 run = {algorithm = "ppo"}
-environment = {size = 5, observation = "window", window = 7, starvation = 12}
+environment = {size = 5, observation = "window", window = 7, starvation = 12, mask = "reverse"}
 policy = {conv = [[3, 3, 2]], dense = [4]}
 workers = {backend = "serial"}
 learner = {threads = 1}
