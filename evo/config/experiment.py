@@ -103,6 +103,8 @@ class Experiment:
                 raise ConfigurationError(f"{error}\n{OTHER_OPTIONS.format(printable(str(folder)))}") from None
             raise
         start = experiment.run.init_from
+        if resolved and any(change.partition("=")[0].strip() == "run.init_from" for change in changes):
+            return experiment
         copy = folder / (START if resolved else start)
         copied = copy.exists() and (resolved or not Path(start).exists())
         if start and (copied or (resolved and hosts == "ignored")):  # who looks at a run opens nothing outside of it

@@ -18,6 +18,7 @@ import pytest
 from evo.cli.main import main
 from evo.cli.terminal.display import Display
 from evo.cli.terminal.screen import Screen
+from evo.config.experiment import Experiment
 from evo.errors import CONTROL, ConfigurationError, notice, printable
 from evo.files.durable import with_checksum, without_checksum
 from evo.files.hashing import first_hash
@@ -158,6 +159,15 @@ def test_no_digest_of_a_file_outside_is_shown(run: Path, tmp_path: Path) -> None
     shown += (run / "report.html").read_text()
     assert "start.h5" in shown
     assert hashlib.sha256(b"1234").hexdigest() not in shown
+
+
+def test_a_start_that_is_typed_is_not_passed_over_for_the_copy(run: Path) -> None:
+    text = (run / "config.resolved.toml").read_text()
+    (run / "config.resolved.toml").write_text(text.replace('init_from = ""', 'init_from = "first"'))
+    shutil.copy(run / "champion.h5", run / "start.h5")
+    known = Experiment.load(run / "config.resolved.toml", resolved=True)
+    named = Experiment.load(run / "config.resolved.toml", "run.init_from=second", resolved=True)
+    assert (known.run.init_from, named.run.init_from) == (str(run / "start.h5"), "second")
 
 
 def test_a_run_that_nobody_touched_is_not_refused(run: Path) -> None:
