@@ -61,6 +61,7 @@ class Environment(Protocol):
     actions: int  # how many choices there are or, where actions are continuous, how many numbers an action has
     action_names: tuple[str, ...] = ()  # as in "left"; empty where the environment names none
     observation_names: tuple[str, ...] = ()  # of each number of an observation, in order; empty: it names none
+    entries: Mapping[str, tuple[int, ...]] = {}  # shapes of a Dict's or Tuple's, side by side in what is seen; {}: none
     continuous: bool = False  # whether actions are numbers, not choices
     unit_actions: bool = True  # whether continuous actions are numbers from -1 to 1
     normalisation: Normalisation | None = None  # None: observations are as the environment gives them

@@ -178,13 +178,16 @@ def _inside(location: Iterable[str | int], values: Any) -> tuple[Path, Any]:
 
 
 def _fields(model: type[BaseModel], path: Path) -> list[str]:
-    for step in path:
+    steps = iter(path)
+    for step in steps:
         if isinstance(step, int):  # of a list, whose items the step before it led to
             continue
         field = model.model_fields.get(str(step))
         inner = field.annotation if field else None
         if get_origin(inner) is list:
             (inner,) = get_args(inner)
+        elif get_origin(inner) is dict and next(steps, None) is not None:
+            inner = get_args(inner)[1]
         if not isinstance(inner, type) or not issubclass(inner, BaseModel):
             return []
         model = inner

@@ -227,7 +227,8 @@ def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) ->
     fitted = [policy]
 
     def build(environment: Environment) -> None:
-        fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
+        entries = environment.entries if policy.inputs else None
+        fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0, entries)
         if algorithm and algorithm.learns and not algorithm.output and fitted[0].output:
             raise ConfigurationError("policy.output: this algorithm learns linear outputs; leave this option out")
         if algorithm and algorithm.output:

@@ -37,7 +37,7 @@ def table_of(network: Network, threads: int) -> tuple[NDArray[np.int32], NDArray
     do. A filter is always summed by one thread in one order: tiles change no bit.
     """
     rows, parts, at = [], list[tuple[int, ...]](), 0
-    for kind, layer, biases, memory, memory_size in rows_of(network):
+    for kind, layer, biases, memory, memory_size, *_ in rows_of(network):
         tiles, filters = [_tile(layer, width, threads) for width in WIDTHS], layer.filters
         padded = -(-filters // max(*tiles, 4)) * max(*tiles, 4) if layer.weighted else 0
         bias = at + (layer.fan_in * padded if layer.weighted else 0)

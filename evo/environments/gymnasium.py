@@ -204,11 +204,8 @@ class GymnasiumEnvironment(environment.Environment):
 
     shape, actions = _as_of("_spaces", "shape"), _as_of("_spaces", "actions")
     continuous, unit_actions = _as_of("_spaces", "continuous"), _as_of("_spaces", "unit_actions")
-    recorded_as, notices, visible = (
-        _as_of("_spaces", "pixels"),
-        _as_of("_spaces", "notices"),
-        _as_of("_spaces", "drawn"),
-    )
+    recorded_as, notices = _as_of("_spaces", "pixels"), _as_of("_spaces", "notices")
+    visible, entries = _as_of("_spaces", "drawn"), _as_of("_spaces", "entries")
     seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")
 
     @environment.computed_once

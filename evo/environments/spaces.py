@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 SCALED = "divides_pixels"  # the attribute of an environment that does
+ENTRIES = "entries"  # the attribute of one that flattens a Dict or Tuple: an `Entry` for each array, by its name
 FULL = np.float32(255)  # the largest number of a pixel
 CHANNELS = (1, 3, 4)  # of pictures
 DRAWN = "rgb_array"  # the render mode that gives pictures
@@ -50,6 +53,13 @@ class Pixels:
         self.observe(snapshots[rows], out)
 
 
+class Entry(NamedTuple):
+    """An array of a Dict or Tuple."""
+
+    shape: tuple[int, ...]  # with all frames of a stack
+    scaled: bool  # whether it is of pixels, divided by 255
+
+
 class Spaces(NamedTuple):
     """What a network sees, and what it does."""
 
@@ -60,6 +70,7 @@ class Spaces(NamedTuple):
     drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
     pixels: Pixels | None = None  # where observations are those
     unit_actions: bool = False  # whether actions are a Box from -1 to 1
+    entries: Mapping[str, tuple[int, ...]] = {}  # shapes of the arrays of a Dict or Tuple
 
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
@@ -69,14 +80,18 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     seen: Any = env.observation_space
     taken: Any = env.action_space
     notices, shape = [], tuple(int(side) for side in seen.shape)
-    if env.has_wrapper_attr(SCALED):
+    entries: dict[str, Entry] = env.get_wrapper_attr(ENTRIES) if env.has_wrapper_attr(ENTRIES) else {}
+    scaled = [f'"{name}"' for name, entry in entries.items() if entry.scaled]
+    if scaled or env.has_wrapper_attr(SCALED):
         notices.append(
-            "observations are whole numbers from 0 to 255, which are divided by 255; environment.normalise = 10000 "
-            "scales them by what random play shows instead, which is better where they are codes"
+            f"observations{' of ' + ', '.join(scaled) if scaled else ''} are whole numbers from 0 to 255, which are "
+            "divided by 255; environment.normalise = 10000 scales them by what random play shows instead, which is "
+            "better where they are codes"
         )
-    if len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
+    shapes = {name: entry.shape for name, entry in entries.items() if math.prod(entry.shape)}
+    for first in filter(_has_channels_first, [*shapes.values(), shape]):
         notices.append(
-            f"observations of shape {shape} look like pictures whose channels come first, but layers of a cnn take the "
+            f"observations of shape {first} look like pictures whose channels come first, but layers of a cnn take the "
             "last axis as channels: register the environment in a wrapper that moves them there, as "
             "TransformObservation(env, lambda x: np.moveaxis(x, 0, -1), space) of gymnasium.wrappers"
         )
@@ -84,7 +99,7 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
     unit = continuous and bool((taken.low == -1).all() and (taken.high == 1).all())
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit)
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit, shapes)
 
 
 def with_array_observations(
@@ -93,10 +108,10 @@ def with_array_observations(
     """Return an environment that shows arrays, the last `stack` of them side by side on their last axis.
 
     Pixels, whole numbers from 0 to 255, have their channels last, and are divided by 255 where they are `scaled`.
-    ConfigurationError where its observations cannot be flattened.
+    The arrays of a Dict or Tuple are such, flattened, one behind the other. ConfigurationError: some are no numbers.
     """
     import gymnasium
-    from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformObservation
+    from gymnasium.wrappers import FlattenObservation, TransformObservation
 
     if not isinstance(env.observation_space, gymnasium.spaces.Box):
         if strange := _without_numbers(env.observation_space):
@@ -104,14 +119,15 @@ def with_array_observations(
                 f"environment.id: {name} has {strange}, which is not numbers; leave that out by a wrapper, as in "
                 'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
             )
+        if isinstance(env.observation_space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+            return _with_entries(env, stack, scaled)
         env = FlattenObservation(env)
-    seen: Any = env.observation_space
-    pixels = bool(np.issubdtype(seen.dtype, np.integer) and (seen.low == 0).all() and (seen.high == 255).all())
+    pixels = _is_pixels(env.observation_space)
     if pixels:
         env = _with_channels_last(env)
     if stack > 1:
-        env = FrameStackObservation(env, stack)
-        seen = env.observation_space
+        env = gymnasium.wrappers.FrameStackObservation(env, stack)
+        seen: Any = env.observation_space
         low, high = _side_by_side(seen.low), _side_by_side(seen.high)
         env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
     if pixels and scaled:
@@ -119,6 +135,71 @@ def with_array_observations(
         env = TransformObservation(env, lambda frame: np.asarray(frame, np.float32) / FULL, space)
         setattr(env, SCALED, True)
     return env
+
+
+def _is_pixels(space: Any) -> bool:
+    return bool(np.issubdtype(space.dtype, np.integer) and (space.low == 0).all() and (space.high == 255).all())
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS
+
+
+def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gymnasium.Env[Any, Any]:
+    """Return an environment that shows the arrays of a Dict or Tuple, each as alone, flat and one behind the other."""
+    from gymnasium.spaces import Box, Dict
+    from gymnasium.wrappers import FrameStackObservation, TransformObservation
+
+    paths = dict(found := list(_arrays(env.observation_space)))
+    if len(paths) < len(found):
+        raise ConfigurationError(f"environment.id: two entries of {env.observation_space} have one name; rename one")
+    converted = {name: _converted(space, scaled) for name, (_, space) in paths.items()}
+    entries = {
+        name: Entry((*shape[:-1], stack * shape[-1]), divided) for name, (shape, divided, _) in converted.items()
+    }
+
+    def apart(seen: Any) -> dict[str, NDArray[np.float32]]:
+        return {name: converted[name][2](reduce(getitem, path, seen)) for name, (path, _) in paths.items()}
+
+    def joined(seen: Any) -> NDArray[np.float32]:
+        return np.concatenate([(_side_by_side(seen[name]) if stack > 1 else seen[name]).ravel() for name in paths])
+
+    alone: dict[str, Any] = {name: Box(-np.inf, np.inf, shape, np.float32) for name, (shape, *_) in converted.items()}
+    env = TransformObservation(env, apart, Dict(alone))
+    if stack > 1:
+        env = FrameStackObservation(env, stack)
+    size = sum(math.prod(entry.shape) for entry in entries.values())
+    env = TransformObservation(env, joined, Box(-np.inf, np.inf, (size,), np.float32))
+    setattr(env, ENTRIES, entries)
+    return env
+
+
+def _arrays(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[tuple[Any, ...], Any]]]:
+    """Yield names, paths and spaces of all arrays within a Dict or Tuple, in the order in which Gymnasium flattens."""
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        yield ".".join(map(str, path)), (path, space)
+        return
+    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+        yield from _arrays(part, (*path, key))
+
+
+def _converted(space: Any, scaled: bool) -> tuple[tuple[int, ...], bool, Callable[[Any], NDArray[np.float32]]]:
+    """Return the shape of an entry as a network sees it, whether its pixels are divided by 255, and what makes it."""
+    from gymnasium.spaces import Box, flatdim, flatten
+
+    if not isinstance(space, Box):
+        return (flatdim(space),), False, lambda seen: np.asarray(flatten(space, seen), np.float32)
+    shape, pixels = space.shape or (1,), _is_pixels(space)
+    first, divided = pixels and _has_channels_first(shape), pixels and scaled
+    own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
+    own = own if len(own) <= 3 else (math.prod(own),)
+
+    def convert(seen: Any) -> NDArray[np.float32]:
+        frame = np.asarray(np.moveaxis(seen, 0, -1) if first else seen, np.float32).reshape(own)
+        return frame / FULL if divided else frame
+
+    return own, divided, convert
 
 
 def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -129,7 +210,7 @@ def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]
     shape: tuple[int, ...] = env.observation_space.shape or ()
     if len(shape) == 2:
         return ReshapeObservation(env, (*shape, 1))
-    if len(shape) != 3 or shape[0] not in CHANNELS or shape[2] in CHANNELS:
+    if not _has_channels_first(shape):
         return env
     space = Box(0, 255, (*shape[1:], shape[0]), env.observation_space.dtype)  # type: ignore[arg-type]
     return TransformObservation(env, lambda frame: np.moveaxis(frame, 0, -1), space)

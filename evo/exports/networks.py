@@ -59,6 +59,9 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     about |= {"shape": network.shape, "actions": network.actions}
     if normalisation:
         about |= {f"observation_{name}": value for name, value in normalisation._asdict().items()}
+    for part in network.parts:
+        about[f"entry_{part.name}"] = [part.begin, part.first, part.end]
+        about[f"entry_{part.name}_shape"] = part.shape
     about["activations"] = [layer.activation for layer in network.layers]
     if not network.options.layers:  # all hidden layers have the same
         about["activation"] = network.options.activation

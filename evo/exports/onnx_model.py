@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Graph:
         self._nodes: list[dict[str, Any]] = []
         self._constants: list[dict[str, Any]] = []
         self._newest, self._channels_first = INPUT, False
+        self._shape = network.shape  # of the observation, or of the entry of it that the newest layers see
         self._states: list[str] = []  # next ones, of recurrent layers
 
     def build(self, discrete: bool, normalisation: Normalisation | None) -> dict[str, Any]:
@@ -62,11 +64,23 @@ class Graph:
         network = self._network
         if normalisation:
             self._normalise(normalisation)
-        flat = False
+        flat, seen, joined = False, self._newest, list[str]()
+        begins, last = {part.first: part for part in network.parts}, {part.end for part in network.parts}
         for i, layer in enumerate(network.layers):
-            if not flat and (layer.kind in ("dense", *GATES) or len(network.shape) != 3):
-                self._last()
-                self._add("Flatten", axis=1)
+            if i in last:
+                joined.append(self._flat())
+            if i in begins:
+                part, flat = begins[i], False
+                self._shape, self._newest = part.shape, seen
+                places = (("from", part.begin), ("to", part.begin + prod(part.shape)), ("axis", 1))
+                self._add("Slice", *(self._constant(f"{i}_{name}", np.array([at])) for name, at in places))
+                self._add("Reshape", self._constant(f"{i}_shape", np.array([-1, *part.shape])))
+            elif joined and i == network.joins:
+                self._newest, *others = joined
+                self._add("Concat", *others, axis=1)
+                flat = True
+            if not flat and (layer.kind in ("dense", *GATES) or len(self._shape) != 3):
+                self._flat()
                 flat = True
             self._layer(f"{i}_{layer.kind}", layer)
         self._add("Identity", name=SCORES)
@@ -118,6 +132,10 @@ class Graph:
         if self._channels_first:
             self._add("Transpose", perm=[0, 2, 3, 1])
             self._channels_first = False
+
+    def _flat(self) -> str:
+        self._last()
+        return self._add("Flatten", axis=1)
 
     def _normalise(self, by: Normalisation) -> None:
         self._add("Cast", to=DOUBLE)
@@ -193,7 +211,7 @@ class Graph:
         self._newest = apart
         self._add("IsNaN")
         self._add("Where", apart, planes)
-        sides = (layer.height, layer.width) if len(self._network.shape) == 3 else ()
+        sides = (layer.height, layer.width) if len(self._shape) == 3 else ()
         self._add("Reshape", self._constant(f"{name}_shape", np.array([-1, *sides, layer.filters])))
 
 

@@ -21,7 +21,17 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.kernels import sparse, weightless
 from evo.kernels.layer_norm import normalise
-from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
+from evo.kernels.layout import (
+    WIDE,
+    activation_size,
+    is_weighted,
+    observation_size,
+    pack,
+    packed_size,
+    source_of,
+    table,
+    target_of,
+)
 from evo.kernels.tiles import compute
 from evo.kernels.vectors import WIDTHS
 from evo.networks.network import Network
@@ -51,14 +61,16 @@ def forward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of `vectors.WIDTHS`;
-    only the first `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
+    `x` has space for `observation_size` float32 per lane; `first` and `second` have it for `activation_size`. `lanes`
+    is one of `vectors.WIDTHS`; only the first `live` are defined. `large` comes from `sparse.buffers_for`, `nonzero`
+    from `nonzero_mask`.
     Lane k reads row index[k] of `memory` [B, S], the state, and writes the next one; None where there is none.
     """
     last = layers.shape[0] - 1
-    for i in range(last):
-        source = x if i == 0 else (first if i % 2 == 1 else second)
-        target = first if i % 2 == 0 else second
+    for i in range(last + 1):
+        at, to = source_of(layers[i], i), target_of(layers[i])
+        source = x[at * lanes :] if at >= 0 else (first if i % 2 == 1 else second)
+        target = x[to * lanes :] if to >= 0 else scores if i == last else (first if i % 2 == 0 else second)
         if is_weighted(layers[i]):
             if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
                 sparse.compute(layers[i], packed, source, target, lanes, live, large)
@@ -69,8 +81,6 @@ def forward(  # type: ignore[no-untyped-def]
         if layers[i].norm >= 0:
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)
-    compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
-    weightless.activate(layers[last], scores, lanes)
 
 
 def compile_layers(layers: Any, packed: Any, large: Any, nonzero: Any, x: Any) -> None:
@@ -111,7 +121,7 @@ def nonzero_mask(network: Network) -> NDArray[np.uint64]:
 def arguments_for(network: Network) -> tuple[Any, ...]:
     """Return what compiled functions take of a network: table, packed weights, masks; x, ..., scores for 16 lanes."""
     layers, most = table(network), activation_size(network) * 16
-    buffers = int(np.prod(network.shape)) * 16, most, most, network.outputs * 16
+    buffers = observation_size(network) * 16, most, most, network.outputs * 16
     masks = sparse.buffers_for(layers), nonzero_mask(network)
     return (layers, aligned(packed_size(network)), *masks, *map(aligned, buffers))
 

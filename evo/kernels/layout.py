@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,9 @@ LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 # other kernels, so those of the usual networks are free of what follows. kind: a place in KINDS; activation: one in
 # ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
 # first: Numba takes a record that only adds fields at its end for the shorter one, and warns.
-ANY_LAYER = np.dtype([("kind", np.int64), ("activation", np.int64), *LAYER.descr])
+# source, target: where in the buffer of observations its inputs and its outputs are; -1: they are in the other buffers.
+FIRST = ("kind", "activation", "source", "target")
+ANY_LAYER = np.dtype([*((name, np.int64) for name in FIRST), *LAYER.descr])
 KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity", "tree", "state", "gru", "lstm")
 WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY, TREE, STATE, GRU, LSTM = range(len(KINDS))
 ACTIVATIONS = ("", "relu", "tanh")
@@ -53,20 +56,26 @@ class _Row(NamedTuple):
     biases: int  # their place in the flat weights; -1: none
     memory: int = 0  # the place of its state
     memory_size: int = 0
+    source: int = -1  # in the buffer of observations, behind which are the outputs of all entries
+    target: int = -1
 
 
 def rows_of(network: Network) -> Iterator[_Row]:
     """Yield the rows of the table of a network."""
-    memory = 0
-    for layer in network.layers:
-        after = layer.offset + layer.kernel_size
+    memory, seen = 0, prod(network.shape)
+    for number, layer in enumerate(network.layers):
+        after, flow = layer.offset + layer.kernel_size, network.flow(number)
+        source = seen if network.joins and number == network.joins else flow.observed
+        target = seen + flow.into if number < network.joins == flow.following else -1
         if layer.gates:
             inputs = replace(layer, kind="dense", filters=layer.gates * layer.filters, activation="", norm=False)
             state = replace(inputs, channels=layer.filters, offset=layer.offset + inputs.kernel_size)
             after = state.offset + state.kernel_size
-            yield _Row("weighted", inputs, after)
+            yield _Row("weighted", inputs, after, source=source)
+            source = -1
             yield _Row("state", state, after + state.filters if layer.kind == "gru" else -1, memory, layer.memory)
-        yield _Row("weighted" if layer.weighted else layer.kind, layer, after, memory, layer.memory)
+        kind = "weighted" if layer.weighted else layer.kind
+        yield _Row(kind, layer, after, memory, layer.memory, source, target)
         memory += layer.memory
 
 
@@ -74,8 +83,8 @@ def table(network: Network) -> NDArray[np.void]:
     """Return the layers as the kernels read them.  # [rows] LAYER, ANY_LAYER, MEMORY_LAYER"""
     rows, packed, parts = [], 0, list(rows_of(network))
     usual = all(layer.weighted and layer.activation == "relu" for layer in network.layers[:-1])
-    usual = usual and not network.layers[-1].activation
-    for i, (kind, layer, biases, memory, memory_size) in enumerate(parts):
+    usual = usual and not network.layers[-1].activation and not network.parts
+    for i, (kind, layer, biases, memory, memory_size, *places) in enumerate(parts):
         group = _group(parts, i)
         norm = packed + _blocks_size(layer, group)
         shape = (getattr(layer, name) for name in SHAPE)
@@ -83,7 +92,7 @@ def table(network: Network) -> NDArray[np.void]:
         row: tuple[Any, ...] = (*shape, packed, fused, norm if layer.norm else -1, group)
         row += (layer.offset, biases, layer.offset + layer.size - layer.norm_size)
         if not usual:
-            row = (KINDS.index(kind), ACTIVATIONS.index("" if fused else layer.activation), *row)
+            row = (KINDS.index(kind), ACTIVATIONS.index("" if fused else layer.activation), *places, *row)
         if network.memory:
             row = (memory, memory_size, *row)
         rows.append(row)
@@ -117,6 +126,10 @@ def by_table(
 is_weighted = by_table(lambda layer: True, lambda layer: layer.kind == WEIGHTED, inline="always")
 rectifies = by_table(lambda layer: True, lambda layer: layer.activation == RELU, inline="always")
 
+# Where in the buffer of observations a layer's inputs and outputs are; -1: they are in the other buffers, in turns.
+source_of = by_table(lambda layer, i: -1 if i else 0, lambda layer, i: layer.source, inline="always")
+target_of = by_table(lambda layer: -1, lambda layer: layer.target, inline="always")
+
 
 def packed_size(network: Network) -> int:
     """Return the size of the packed weights of a network, in float32."""
@@ -132,7 +145,7 @@ def _group(rows: list[_Row], i: int) -> int:
     """Return how many filters of row `i` are packed together: WIDE for a large layer behind zeros, else BLOCK."""
     layer = rows[i].layer
     large = layer.weighted and layer.filters >= LEAST and layer.kernel_size >= LARGE
-    skips = large and i < len(rows) - 1
+    skips = large and i < len(rows) - 1 and rows[i].source < 0
     return WIDE if skips and _gives_zeros(rows, i - 1) else BLOCK
 
 
@@ -146,12 +159,17 @@ def _gives_zeros(rows: list[_Row], i: int) -> bool:
     return layer.kind == "one_hot" or _gives_zeros(rows, i - 1)
 
 
+def observation_size(network: Network) -> int:
+    """Return the float32 of an observation in one lane, and of the outputs of all its entries, if it has any."""
+    return prod(network.shape) + (network.layers[network.joins].channels if network.joins else 0)
+
+
 def activation_size(network: Network) -> int:
     """Return the float32 that the largest layer output takes in one lane, rounded up to a multiple of WIDE.
 
     Behind the sums of a state stands the state.
     """
-    return max(-(-(layer.outputs + size) // WIDE) * WIDE for _, layer, _, _, size in rows_of(network))
+    return max(-(-(row.layer.outputs + row.memory_size) // WIDE) * WIDE for row in rows_of(network))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

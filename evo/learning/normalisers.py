@@ -60,9 +60,10 @@ class ObservationNormaliser:
 
         The padding of a convolution is 0, and codes and pools are of values as they are.
         """
-        if network.layers[0].kind != "dense" and not network.layers[0].gates:
+        if network.parts or (network.layers[0].kind != "dense" and not network.layers[0].gates):
             raise ConfigurationError(
-                'normalise_observations: needs a first layer that is dense or recurrent, as in policy.kind = "mlp"'
+                'normalise_observations: needs a first layer that is dense or recurrent, as in policy.kind = "mlp", '
+                "and no policy.inputs; or use environment.normalise"
             )
         self.network, self.moments = network, Moments(int(np.prod(network.shape)))
 

@@ -110,9 +110,10 @@ class TwinCriticMethod(OffPolicyMethod):
                 'learner.arithmetic: this algorithm learns exactly, on the CPU; set arithmetic = "exact", without '
                 "options of TensorFlow"
             )
-        if any(layer.kind not in ("dense", "identity") for layer in setup.network.layers):
+        if setup.network.parts or any(layer.kind not in ("dense", "identity") for layer in setup.network.layers):
             raise ConfigurationError(
-                'policy: critics take observation and action side by side, so layers must be dense; use kind = "mlp"'
+                'policy: critics take observation and action side by side, so layers must be dense; use kind = "mlp", '
+                "without inputs"
             )
         super().__init__(options, setup)
         actor = setup.network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,15 +36,24 @@ def build_keras(
     import keras
 
     inputs = keras.Input(network.shape, name="observation")
-    x = inputs if normalisation is None else _normalised(inputs, normalisation)
+    seen = x = inputs if normalisation is None else _normalised(inputs, normalisation)
     state: Any = keras.Input((network.memory,), name="state") if network.memory else None
     states: list[Any] = []  # next ones
-    flat = False
+    flat, shape, joined = False, network.shape, list[Any]()
+    begins, last = {part.first: part for part in network.parts}, {part.end for part in network.parts}
     for i, layer in enumerate(network.layers):
         hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
         policy = "mixed_bfloat16" if dtype == "bfloat16" and hidden else "float32"  # weights stay float32
-        if not flat and (layer.kind in ("dense", *GATES) or len(network.shape) != 3):
-            x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
+        if i in last:
+            joined.append(keras.layers.Flatten(name=f"{i - 1}_flatten", dtype=policy)(x))
+        if i in begins:
+            part, flat = begins[i], False
+            shape, x = part.shape, seen[:, part.begin : part.begin + prod(part.shape)]
+            x = keras.layers.Reshape(shape, name=f"{i}_entry", dtype=policy)(x)
+        elif joined and i == network.joins:
+            x, flat = keras.layers.Concatenate(name="entries", dtype=policy)(joined) if joined[1:] else joined[0], True
+        if not flat and (layer.kind in ("dense", *GATES) or len(shape) != 3):
+            x, flat = keras.layers.Flatten(name=f"{i}_flat" if network.parts else "flatten", dtype=policy)(x), True
         activation = layer.activation or None
         fused = activation if layer.weighted and not layer.norm else None
         if layer.kind == "conv":
@@ -101,10 +111,16 @@ def _one_hot(x: Any, layer: Layer) -> Any:
 
 def set_weights(model: keras.Model, network: Network, weights: NDArray[np.float32]) -> None:
     """Set the weights of a model from `build_keras` to the flat vector `weights` [P]."""
-    for variable, array in zip(model.weights, network.split(weights), strict=True):
+    for variable, array in zip(_variables(model), network.split(weights), strict=True):
         variable.assign(array)
 
 
 def flat_weights(model: keras.Model) -> NDArray[np.float32]:
     """Return the weights of a model from `build_keras` as one flat vector.  # [P]"""
-    return np.concatenate([np.asarray(array, np.float32).ravel() for array in model.get_weights()])
+    return np.concatenate([np.asarray(array, np.float32).ravel() for array in _variables(model)])
+
+
+def _variables(model: keras.Model) -> list[Any]:
+    """Return the weights by the numbers of their layers; Keras lists those of several inputs by their depth."""
+    layers = sorted((layer for layer in model.layers if layer.weights), key=lambda layer: int(layer.name.split("_")[0]))
+    return [variable for layer in layers for variable in layer.weights]

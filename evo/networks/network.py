@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from evo.environment import Environment
 from evo.errors import ConfigurationError
-from evo.networks.layer import GATES, SIDE, WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
+from evo.networks.chain import Branch, Conv, Dense, Flow, Lines, Part, branches_of, chain_layers, fitted
+from evo.networks.layer import GATES, WINDOWED, Layer, LayerSpec, order_mistake, parse
 from evo.options import Section
 
 Inference = Literal["auto", "lanes", "tensorflow"]
@@ -26,7 +28,7 @@ UNUSED: dict[str, object] = {  # values of the options that `layers` replaces
     "kind": "cnn", "preset": "", "embed": "none", "codes": 0, "conv": [], "dense": [], "norm": "none",
     "activation": "relu", "memory": "",
 }  # fmt: skip
-CONV = (4096, SIDE, SIDE)  # largest numbers of a convolution: filters, kernel, stride
+OF_ENTRIES = ("preset", "embed", "codes", "conv")  # options that each entry has for itself, where there are inputs
 
 
 def checked_memory(text: str) -> str:
@@ -57,12 +59,10 @@ class Options(Section):
         exclude_if=lambda codes: not codes,
         description="planes per code plane, where embed = one_hot; 0 = the number of codes of the environment",
     )
-    conv: list[list[int]] = Field(
+    conv: Conv = Field(
         [[8, 3, 2], [8, 3, 2]], max_length=16, description="filters, kernel size, stride of each convolution"
     )
-    dense: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
-        [16], max_length=16, description="units of each hidden dense layer"
-    )
+    dense: Dense = Field([16], max_length=16, description="units of each hidden dense layer")
     padding: Literal["same", "valid"] = Field("same", description="padding of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
     activation: Literal["relu", "tanh"] = Field(
@@ -80,12 +80,19 @@ class Options(Section):
         exclude_if=lambda name: not name,
         description="activation of the outputs, as SAC and TD3 set it: continuous actions from -1 to 1; empty = none",
     )
-    layers: list[Annotated[str, AfterValidator(checked)]] = Field(
+    layers: Lines = Field(
         [],
         exclude_if=lambda layers: not layers,
         max_length=64,
         description='hidden layers in any order, as in ["one_hot", "conv 16 3 1", "norm", "relu", "max_pool 2 2", '
         '"dense 64", "tanh"], in place of the options above; [] = those',
+    )
+    inputs: dict[str, Branch] = Field(
+        {},
+        exclude_if=lambda inputs: not inputs,
+        max_length=64,
+        description="layers of each entry of a Dict or Tuple, as in {image = {conv = [[16, 3, 1]]}, vector = {}}; the "
+        "options above are of the layers behind all entries; {} = none",
     )
     inference: Inference = Field(
         "auto",
@@ -95,6 +102,8 @@ class Options(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Options:
         set_here = self.model_fields_set
+        if self.inputs:
+            self._check_inputs(set_here)
         if self.layers:
             for name, unused in UNUSED.items():
                 if name in set_here and getattr(self, name) != unused:
@@ -111,14 +120,21 @@ class Options(Section):
             name in set_here and getattr(self, name) != value for name, value in PRESETS[self.preset].items()
         ):
             raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
-        for layer in self.conv:
-            if len(layer) != 3 or not all(1 <= value <= most for value, most in zip(layer, CONV, strict=True)):
-                raise ValueError(f"conv: {layer} is not [filters 1-4096, kernel 1-63, stride 1-63]")
-        if self.kind == "cnn" and not self.preset and not self.conv:
+        if self.kind == "cnn" and not self.preset and not self.conv and not self.inputs:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
         if self.codes and self.embed == "none":
             raise ValueError('codes: only embed = "one_hot" has codes')
         return self
+
+    def _check_inputs(self, set_here: set[str]) -> None:
+        """Raise ValueError where options contradict the layers of entries."""
+        for name in OF_ENTRIES:
+            if name in set_here and getattr(self, name) != UNUSED[name]:
+                raise ValueError(f"{name}: is for an entry, as in inputs = {{image = {{conv = [[16, 3, 1]]}}}}")
+        if "kind" in set_here and self.kind == "cnn" and not self.layers:
+            raise ValueError('kind: the layers behind inputs are dense; use "mlp" or "linear", or leave it out')
+        if self.layers and parse(self.layers[0]).kind == "one_hot":
+            raise ValueError(f'layers: "{self.layers[0]}" is for an entry of inputs, which has codes')
 
     @property
     def has_codes(self) -> bool:
@@ -129,7 +145,7 @@ class Options(Section):
     def called(self) -> str:
         """Return what the network is, in two words at most."""
         if not self.layers:
-            return self.kind
+            return "network" if self.inputs else self.kind
         return "decision tree" if [parse(text).kind for text in self.layers] == ["tree"] else "network"
 
     @property
@@ -140,29 +156,33 @@ class Options(Section):
     @property
     def unused(self) -> tuple[str, ...]:
         """Return the options that have no effect on this kind of network."""
-        if self.layers or self.kind == "cnn":
+        if self.layers or self.inputs or self.kind == "cnn":
             return ()
         return ("conv", "padding") if self.kind == "mlp" else ("conv", "padding", "dense", "norm", "activation")
 
-    def resolved(self, codes: int = 0) -> Options:
+    def resolved(self, codes: int = 0, entries: Mapping[str, tuple[int, ...]] | None = None) -> Options:
         """Return the options with the preset expanded, `inference` decided, and unused options at their defaults.
 
-        `codes` is the number that the environment declares. ConfigurationError where a smaller one is configured.
+        `codes` is the number that the environment declares, `entries` are the shapes of its entries; None: they are
+        known. ConfigurationError where fewer codes or other entries are configured.
         """
+        inputs = self.inputs if entries is None else fitted(self.inputs, entries)
+        inputs = {name: one.model_copy(update=self._lines_of(one)) for name, one in inputs.items()}
         if self.layers:
             specs = [self._completed(parse(text), codes) for text in self.layers]
-            layers = {**UNUSED, "layers": list(map(str, specs))}
+            layers = {**UNUSED, "layers": list(map(str, specs)), "inputs": inputs}
             return Options.model_construct(inference=self.player, output=self.output, **layers)  # type: ignore[arg-type]
-        plain, own = self.kind == "linear", {"conv": self.conv, "dense": self.dense, "padding": self.padding}
-        layers = {**(PRESETS[self.preset] if self.preset else own)}
-        if self.kind != "cnn":
+        kind = "mlp" if inputs and self.kind == "cnn" else self.kind
+        plain, own = kind == "linear", {"conv": self.conv, "dense": self.dense, "padding": self.padding}
+        layers = {**(PRESETS[self.preset] if self.preset else own), "inputs": inputs}
+        if kind != "cnn":
             layers["conv"] = []
         if plain:
             layers["dense"] = []
         if self.embed != "none":
             layers |= {"embed": self.embed, "codes": _codes("codes", self.codes, codes)}
         return Options.model_construct(
-            kind=self.kind,
+            kind=kind,
             preset="",
             norm="none" if plain else self.norm,
             activation="relu" if plain else self.activation,
@@ -180,8 +200,15 @@ class Options(Section):
             return replace(layer, numbers=(known,))
         return layer
 
+    def _lines_of(self, branch: Branch) -> dict[str, list[str]]:
+        """Return the layers of an entry as lines alone."""
+        alone = self.model_copy(
+            update={"conv": branch.conv, "dense": branch.dense, "layers": branch.layers, "memory": ""}
+        )
+        return {"conv": [], "dense": [], "layers": [str(self._completed(spec, 0)) for spec in alone.hidden()]}
+
     def hidden(self) -> list[LayerSpec]:
-        """Return the hidden layers in order, of options that are resolved."""
+        """Return the hidden layers in order, of options that are resolved; those of inputs are not among them."""
         if self.layers:
             return [parse(text) for text in self.layers]
         weighted = [LayerSpec("conv", tuple(numbers), self.padding) for numbers in self.conv]
@@ -210,6 +237,7 @@ class Network:
     shape: tuple[int, ...]
     actions: int
     layers: tuple[Layer, ...]
+    parts: tuple[Part, ...] = ()  # entries of the observation, whose layers come first; the next one sees them all
 
     @classmethod
     def build(cls, options: Options, shape: tuple[int, ...], actions: int, extra: int = 0) -> Network:
@@ -218,14 +246,11 @@ class Network:
         Raises ConfigurationError where the layers do not fit the observation.
         """
         options = options.resolved()
-        layers: list[Layer] = []
-        for spec in options.hidden():
-            if spec.kind in ("norm", "relu", "tanh"):
-                _normalise_or_activate(layers, spec.kind, shape)
-            else:
-                layers.append(_layer(options, spec, layers, shape))
-        last = _layer(options, LayerSpec("dense", (actions + extra,)), layers, shape)
-        return cls(options, tuple(shape), actions, (*layers, replace(last, activation=options.output)))
+        first, parts, seen = branches_of(options.inputs, shape)
+        specs = [*options.hidden(), LayerSpec("dense", (actions + extra,))]
+        option = "layers" if options.layers else "conv"
+        *layers, last = chain_layers(specs, seen, option, sum(layer.size for layer in first))
+        return cls(options, tuple(shape), actions, (*first, *layers, replace(last, activation=options.output)), parts)
 
     @classmethod
     def of(cls, options: Options, environment: Environment, extra: int = 0) -> Network:
@@ -234,6 +259,22 @@ class Network:
             return cls.build(options, environment.shape, environment.actions, extra)
         vector = Layer("vector", 1, 1, 1, environment.actions, 1, 1, 0, 0, 1, 1, 0)
         return cls(options.resolved(), environment.shape, environment.actions, (vector,))
+
+    @property
+    def joins(self) -> int:
+        """Return the number of the layer that sees the outputs of all entries; 0: there are no entries."""
+        return self.parts[-1].end if self.parts else 0
+
+    def flow(self, number: int) -> Flow:
+        """Return where the inputs of a layer come from, and where its outputs go."""
+        into = 0
+        for part in self.parts:
+            if number < part.end:
+                last = number + 1 == part.end
+                observed = part.begin if number == part.first else -1
+                return Flow(observed, self.joins if last else number + 1, into if last else 0)
+            into += self.layers[part.end - 1].outputs
+        return Flow(-1 if number else 0, number + 1, 0)
 
     @property
     def outputs(self) -> int:
@@ -298,53 +339,3 @@ class Network:
     def names(self) -> list[str]:
         """Return a name for each array of `split`."""
         return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in layer.arrays]
-
-
-def _output_of(layers: list[Layer], shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return rows, columns and channels of the newest layer, or of the observation before there is one."""
-    if layers:
-        return layers[-1].out_height, layers[-1].out_width, layers[-1].filters
-    return shape if len(shape) == 3 else (1, 1, int(np.prod(shape)))
-
-
-def _normalise_or_activate(layers: list[Layer], kind: str, shape: tuple[int, ...]) -> None:
-    """Add a normalisation or an activation to the newest layer, or behind one that is done."""
-    if not layers or layers[-1].activation or (kind == "norm" and layers[-1].norm):
-        height, width, channels = _output_of(layers, shape)
-        offset = sum(layer.size for layer in layers)
-        layers.append(Layer("identity", height, width, channels, channels, 1, 1, 0, 0, height, width, offset))
-    layers[-1] = replace(layers[-1], norm=True) if kind == "norm" else replace(layers[-1], activation=kind)  # type: ignore[arg-type]
-
-
-def _layer(options: Options, spec: LayerSpec, layers: list[Layer], shape: tuple[int, ...]) -> Layer:
-    """Return the layer behind these; ConfigurationError where it does not fit what they put out."""
-    height, width, channels = _output_of(layers, shape)
-    offset, kind = sum(layer.size for layer in layers), spec.kind
-    if kind in ("dense", "tree", *GATES):
-        outputs = 1 << spec.numbers[0] if kind == "tree" else spec.numbers[0]
-        return Layer(cast(Kind, kind), 1, 1, height * width * channels, outputs, 1, 1, 0, 0, 1, 1, offset)
-    option = "layers" if options.layers else "conv"
-    if kind == "one_hot":
-        if not spec.numbers:
-            where = ("embed", "policy.codes = 4") if option == "conv" else ("layers", '"one_hot 4"')
-            raise ConfigurationError(
-                f"policy.{where[0]}: the environment does not say how many codes its observations have; say it, as in "
-                f"{where[1]}"
-            )
-        planes = channels * spec.numbers[0]
-        return Layer("one_hot", height, width, channels, planes, 1, 1, 0, 0, height, width, offset)
-    if len(shape) != 3:
-        what, instead = ('kind: "cnn"', '; use "mlp"') if option == "conv" else (f'layers: "{spec}"', "")
-        raise ConfigurationError(f"policy.{what} needs an image, but the observation has shape {shape}{instead}")
-    kernel, stride = spec.numbers[-2:]
-    out_height, pad = windows(height, kernel, stride, spec.padding)
-    out_width, pad_left = windows(width, kernel, stride, spec.padding)
-    if not out_height or not out_width:
-        what = "convolution" if kind == "conv" else "pool"
-        raise ConfigurationError(
-            f"policy.{option}: a {height} x {width} input is too small for a valid {kernel} x {kernel} {what} "
-            f'(layer {len(layers) + 1}); use padding = "same" or a larger board'
-        )
-    filters = spec.numbers[0] if kind == "conv" else channels
-    sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
-    return Layer(cast(Kind, kind), *sides, offset, padding=spec.padding)

@@ -71,6 +71,21 @@ def layered(
         return Network.build(Options(layers=texts), shape, actions)
 
 
+ENTRIES = {"grid": (4, 5, 2), "flags": (3,), "map": (3, 3, 1), "rest": (9,)}
+
+
+def branched(memory: str = "") -> Network:
+    """Return a network with layers for each of ENTRIES: windows, none, one-hot planes, a norm and an activation."""
+    inputs = {
+        "rest": {"layers": ["norm", "tanh"]},
+        "grid": {"layers": ["conv 5 3 1", "norm", "relu", "max_pool 2", "conv 17 2 1", "tanh"]},
+        "flags": {},
+        "map": {"layers": ["one_hot 3", "average_pool 2", "dense 7", "relu"]},
+    }
+    options = Options(inputs=inputs, layers=["norm", *([memory] if memory else []), "dense 6", "relu"])
+    return Network.build(options.resolved(0, ENTRIES), (sum(map(math.prod, ENTRIES.values())),), 3)
+
+
 def random_weights(network: Network, seed: int) -> np.ndarray:
     """Return weights of a size that keeps scores near 1.  # [P]"""
     random = np.random.default_rng(seed)
@@ -107,9 +122,14 @@ def plain_scores(
     each, `memory` [E, S], zeros where it is None, is overwritten by the next one.
     """
     arrays = iter(network.split(weights))
-    x = observations
+    x, outputs = observations, list[np.ndarray]()
     states = np.zeros((len(x), network.memory), np.float32) if memory is None else memory
-    for layer in network.layers:
+    for number, layer in enumerate(network.layers):
+        begin = network.flow(number).observed
+        if begin >= 0:
+            x = observations.reshape(len(x), -1)[:, begin : begin + layer.height * layer.width * layer.channels]
+        elif number == network.joins:
+            x = np.concatenate([outputs[part.end - 1].reshape(len(x), -1) for part in network.parts], axis=1)
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
         if layer.weighted:
             out = plain_sums(x, layer, next(arrays), next(arrays))
@@ -131,6 +151,7 @@ def plain_scores(
         if layer.activation == "tanh":
             out = plain_tanh(out)
         x = out
+        outputs.append(out)
     return x.reshape(len(x), network.actions)
 
 

@@ -8,7 +8,7 @@ from numba import njit
 from evo.compiled import cache as kernel_cache
 from evo.kernels import weightless
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
-from evo.kernels.layout import is_weighted, rectifies
+from evo.kernels.layout import is_weighted, rectifies, source_of, target_of
 
 kernel_cache.use(__name__)
 
@@ -80,8 +80,9 @@ def forward_plain(  # type: ignore[no-untyped-def]
     """Compute the bits of `forward` in plain loops, for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
-        source = x if i == 0 else (first if i % 2 == 1 else second)
-        target = scores if i == last else (first if i % 2 == 0 else second)
+        at, to = source_of(layers[i], i), target_of(layers[i])
+        source = x[at * lanes :] if at >= 0 else (first if i % 2 == 1 else second)
+        target = x[to * lanes :] if to >= 0 else scores if i == last else (first if i % 2 == 0 else second)
         if is_weighted(layers[i]):
             _layer_plain(layers[i], packed, source, target, lanes)
         else:

@@ -52,7 +52,8 @@ def scores_of_width(
     most = lanes.activation_size(network) * width
     first, second = np.full(most, np.nan, np.float32), np.full(most, np.nan, np.float32)
     out = np.full(network.actions * width, np.nan, np.float32)
-    x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
+    x = np.full(layout.observation_size(network) * width, np.nan, np.float32)
+    x[: observations.size] = observations.reshape(width, -1).T.ravel()
     buffers = sparse.buffers_for(layers), lanes.nonzero_mask(network)
     for buffer in (*(buffers[0] or ()), buffers[1]):
         buffer.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read

@@ -66,7 +66,12 @@ def forward(network: Network, weights: Floats, observation: Floats, states: Floa
     # [P], [...]
     """
     x, passed, place = observation, list[Passed](), 0
-    for layer, arrays in zip(network.layers, arrays_of(network, weights), strict=True):
+    for number, (layer, arrays) in enumerate(zip(network.layers, arrays_of(network, weights), strict=True)):
+        begin = network.flow(number).observed
+        if begin >= 0:
+            x = observation.ravel()[begin : begin + layer.height * layer.width * layer.channels]
+        elif number == network.joins:
+            x = np.concatenate([passed[part.end - 1].out.ravel() for part in network.parts])
         x = x.reshape(layer.height, layer.width, layer.channels)
         before = state = np.zeros(0, x.dtype) if states is None else states[place : place + layer.memory]
         place, gates = place + layer.memory, ()
@@ -200,12 +205,16 @@ def backward(
 
     carried: gradients of the states of recurrent layers, by their place; those of the states before replace them.
     """
-    gradient = d_outputs[None]
     layers = list(zip(network.layers, arrays_of(network, weights), arrays_of(network, sums), passed, strict=True))
-    first = next(i for i, layer in enumerate(network.layers) if layer.arrays)
+    gives, of_inputs = set[int](), dict[int, Floats]()  # layers behind one with weights, and gradients of their inputs
+    for i, layer in enumerate(network.layers):
+        if layer.arrays or i in gives:
+            gives.add(network.flow(i).following)
     for i, (layer, arrays, totals, kept) in reversed(list(enumerate(layers))):
-        if i < first:
-            break
+        _, following, into = network.flow(i)
+        if following not in gives:
+            continue
+        gradient = of_inputs[following].ravel()[into : into + kept.out.size] if i < len(layers) - 1 else d_outputs
         gradient = gradient.reshape(len(kept.out), layer.filters)
         if layer.activation == "relu":
             gradient = np.where(kept.out > 0, gradient, gradient.dtype.type(0))
@@ -228,8 +237,8 @@ def backward(
             for one, patch in zip(gradient, kept.patches, strict=True):
                 yield Addition(totals["bias"], one)
                 yield Addition(totals["kernel"], one, patch)
-        if i > first:
-            gradient = _of_inputs(layer, arrays, kept, gradient)
+        if i in gives:
+            of_inputs[i] = _of_inputs(layer, arrays, kept, gradient)
 
 
 def _step_back(

@@ -37,6 +37,20 @@ ALONE = np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def observe(layer, observations, rows, x, place, count):  # type: ignore[no-untyped-def]
+    """Copy `observations[rows[place + e]]`, or the entry of them that a layer sees, to its inputs."""
+    width = layer.width * layer.channels
+    for e in range(count):
+        source, to = observations[rows[place + e]], layer.input + e * layer.input_size + layer.inside
+        for i in range(layer.height):
+            at = layer.observed + i * width
+            run = width if at + -(-width // WIDTH) * WIDTH <= source.shape[0] else width // WIDTH * WIDTH
+            copy(x, to + i * layer.input_row, source, at, run)
+            for k in range(run, width):  # `copy` would read behind the example
+                x[to + i * layer.input_row + k] = source[at + k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def copy_to_inputs(layer, following, x, place, count):  # type: ignore[no-untyped-def]
     """Copy the outputs of a layer to the inputs of the following one; a ReLU is applied on the way.
 
@@ -44,7 +58,7 @@ def copy_to_inputs(layer, following, x, place, count):  # type: ignore[no-untype
     """
     height, (row, filters, width) = layer.out_height, _runs(layer)
     size, line, rectifies = following.input_size, _line(layer, following), layer.activation == RELU
-    inputs = following.input + following.inside + (place * size if following.kept else 0)
+    inputs = following.input + following.inside + layer.into + (place * size if following.kept else 0)
     for e in range(count):
         for i in range(height):
             pixel, to = layer.output + (e * height + i) * layer.out_width * layer.row, inputs + e * size + i * line
@@ -65,7 +79,7 @@ def copy_gradients_back(layer, following, x, count):  # type: ignore[no-untyped-
     for e in range(count):
         for i in range(height):
             pixel, at = layer.d_output + (e * height + i) * layer.out_width * layer.row, following.d_input + e * size
-            at += following.inside + i * line
+            at += following.inside + layer.into + i * line
             for _ in range(width):
                 if rectifies:
                     copy_where_positive(x, pixel, x, at, x, pixel + output, filters)

@@ -23,6 +23,7 @@ from evo.learning.exact.layers import (
     gather,
     normalise,
     normalise_back,
+    observe,
     pool_back,
     scatter,
     without_weights,
@@ -34,7 +35,6 @@ from evo.learning.exact.recurrent import backward_in_time, forward_in_time
 from evo.learning.exact.runs import (
     WIDTH,
     add_rows,
-    copy,
     copy_rectified,
     copy_where_positive,
     fill,
@@ -102,20 +102,11 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
 
     `rows` begin with those of a block. The outputs lie at `output` of the last layer, in rows.
     """
-    x = workspace.floats
-    layer = layers[0]
-    for e in range(count):
-        source = observations[rows[place + e]]
-        to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
-        for i in range(layer.height):
-            at = i * width
-            run = width if at + -(-width // WIDTH) * WIDTH <= layer.height * width else width // WIDTH * WIDTH
-            copy(x, to + i * layer.input_row, source, at, run)
-            for k in range(run, width):  # `copy` would read behind the example
-                x[to + i * layer.input_row + k] = source[at + k]
-    last = chain_length(layer, layers) - 1
+    x, last = workspace.floats, chain_length(layers[0], layers) - 1
     for number in range(last + 1):
         layer = layers[number]
+        if layer.observed >= 0:
+            observe(layer, observations, rows, x, place, count)
         if layer.kind == WEIGHTED:
             _weighted(layer, packed, place, count, workspace)
         else:
@@ -132,7 +123,7 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
                 for f in range(layer.filters):
                     x[at + f] = tanh(x[at + f])
         if number < last:
-            copy_to_inputs(layer, layers[number + 1], x, place, count)
+            copy_to_inputs(layer, layers[layer.following], x, place, count)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -162,6 +153,11 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
     x, begins, last = workspace.floats, place == 0, chain_length(layers[0], layers) - 1
     for number in range(last, -1, -1):
         layer = layers[number]
+        if number < last:
+            following = layers[layer.following]
+            if not following.passes_on:
+                continue
+            copy_gradients_back(layer, following, x, count)
         if layer.activation == RELU and number == last:
             for r in range(count * layer.pixels):
                 at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
@@ -179,7 +175,7 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
             _weighted_back(layer, packed, place, count, workspace, sums)
         _gates_backward(layer, layers, packed, place, count, workspace, sums)
         if not layer.passes_on:
-            break
+            continue
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
             for e in range(count):
                 pool_back(layer, x, e, NONE, layer.channels)
@@ -190,8 +186,6 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
                     x[layer.d_input + e * layer.input_size + pixel * layer.channels + c] = x[
                         layer.d_output + r * layer.row + c
                     ]
-        if number > 0:  # else they are those of the network's inputs
-            copy_gradients_back(layers[number - 1], layer, x, count)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")

@@ -44,12 +44,14 @@ KEPT_FLOATS = 1 << 20  # of a block's inputs, up to which these are kept for tha
 #   normal, inverse: outputs before gamma and beta, and what they were multiplied by.
 #   biases, packed, turned: of the biases, the packed kernel and the transposed one.
 #   sums, bias, scale, shift: of the gradients' sums: the kernel's, the bias's, gamma's and beta's.
+#   observed: the number of the observation with which the inputs begin; -1: they are outputs of layers.
+#   following: the layer that takes the outputs. into: the first of its inputs that they are.
 #   passes_on: whether layers before it have weights.
 #   kept: of a block's transposed gradients of outputs, where the layer's inputs are kept for a whole block too; else 0.
 PLACES = (
     "kind", "activation", "norm", "pixels", "terms", "offset", "bias_offset", "norm_offset", "input", "input_size",
     "input_row", "inside", "patches", "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases",
-    "packed", "turned", "sums", "bias", "scale", "shift", "passes_on", "kept",
+    "packed", "turned", "sums", "bias", "scale", "shift", "observed", "following", "into", "passes_on", "kept",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 # A layer of a network with memory; by this type Numba compiles other passes, as `by_table` of the kernels says. What a
@@ -137,9 +139,10 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
         group = max(group, pieces.steps)
         table["steps"], table["burn_in"], table["chain"] = *pieces, len(chain)
     floats, packed, sums = Places(), Places(), Places()
-    words, weighted_before, gated = 0, to_inputs, len(chain)
-    for number, ((_, layer, bias, memory, _), row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
-        row["offset"], row["bias_offset"] = layer.offset, bias
+    words, gated, weighted = 0, len(chain), set[int]()  # layers behind one with weights
+    for number, (one, row) in enumerate(zip([*chain, *recurrent], table, strict=True)):
+        layer = one.layer
+        row["offset"], row["bias_offset"] = layer.offset, one.biases
         row["norm_offset"] = layer.offset + layer.size - layer.norm_size
         if layer.gates:
             layer = replace(layer, channels=layer.gates * layer.filters)  # its inputs are sums
@@ -147,7 +150,10 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
             row[name] = getattr(layer, name)
         row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
-        row["terms"], row["passes_on"] = layer.fan_in, weighted_before
+        row["observed"], row["following"], row["into"] = network.flow(number)
+        row["terms"], row["passes_on"] = layer.fan_in, to_inputs or number in weighted
+        if row["passes_on"] or layer.arrays:
+            weighted.add(int(row["following"]))
         row["pixels"] = pixels = layer.out_height * layer.out_width
         row["row"] = distance = spaced(layer.filters)
         height, width = padded(layer)
@@ -155,7 +161,7 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
         row["inside"] = (layer.pad * width + layer.pad_left) * layer.channels if layer.kind == "conv" else 0
         row["input_size"] = size = spaced(height * width * layer.channels)
         large = layer.kind == "dense" and layer.fan_in * layer.filters >= KEPT
-        keeps = large and number > 0 and BLOCK * size <= KEPT_FLOATS
+        keeps = large and row["observed"] < 0 and BLOCK * size <= KEPT_FLOATS
         examples = BLOCK if keeps else group
         row["input"], row["d_input"] = floats.take(examples * size), floats.take(group * size)
         row["kept"] = floats.take(rounded(layer.filters) * spaced(BLOCK)) if keeps else 0
@@ -177,11 +183,10 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)
         elif layer.gates:
-            row["recurrent"], row["memory"], row["gates"] = gated, memory, floats.take(group * size)
+            row["recurrent"], row["memory"], row["gates"] = gated, one.memory, floats.take(group * size)
             for name in ("cells", "next_cells", "d_cells"):
                 row[name] = floats.take(group * distance)
             gated += 1
-        weighted_before = weighted_before or bool(layer.arrays)
     return Plan(table, len(chain), group, floats.size, words, packed.size + WIDTH, sums.size)
 
 
@@ -191,8 +196,8 @@ def workspace(made: Plan) -> Workspace:
     rows = weighted["pixels"] * made.group
     turned = int((weighted["row"] * [spaced(count) for count in rows]).max())
     columns = int((rows * weighted["patch"]).max())
-    first = made.layers[0]
-    inputs = int(first["height"] * first["width"] * first["channels"])
+    first = made.layers[made.layers["observed"] >= 0]
+    inputs = int((first["height"] * first["width"] * first["channels"]).sum())
     return Workspace(
         floats=aligned(made.floats + CHUNK),
         turned=aligned(turned + CHUNK),
@@ -212,8 +217,9 @@ def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
     Rows have no padding, the outputs of a layer are the inputs of the next one, and one buffer of patches takes their
     gradients, too. ConfigurationError names layers that GPUs do not learn yet.
     """
-    if network.memory:
-        raise ConfigurationError('learner.device: networks with memory are not learned on GPUs yet; use "cpu"')
+    if network.memory or network.parts:
+        what = "networks with memory are" if network.memory else "policy.inputs is"
+        raise ConfigurationError(f'learner.device: {what} not learned on GPUs yet; use "cpu"')
     table, places = plan(network).layers.astype(ALIGNED), Places()
     place, d_place = places.take(examples * prod(network.shape)), 0
     for layer, row in zip(network.layers, table, strict=True):

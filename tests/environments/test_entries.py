@@ -1,0 +1,147 @@
+"""Arrays of Dict and Tuple observations: shown flat, each as if alone, and learned by layers of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.utils.env_checker import check_env
+
+import evo
+from evo.config.experiment import Experiment
+from evo.environments.gymnasium import Options, make
+from evo.errors import ConfigurationError
+from tests.helpers.calling import called
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SMALL = ("workers.backend=serial", "validation.episodes=4", "test.episodes=4", "test.every=0", "policy.dense=[4]")
+
+
+class Several(gymnasium.Env[dict[str, Any], int]):
+    """Shows a picture with channels first, choices and numbers in a Tuple, and a picture without channels."""
+
+    def __init__(self) -> None:
+        inner = Tuple((Discrete(3), Box(-1, 1, (2,))))
+        self.observation_space = Dict(
+            {"picture": Box(0, 255, (3, 4, 5), np.uint8), "inner": inner, "grey": Box(0, 255, (4, 5), np.uint8)}
+        )
+        self.action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def several() -> Iterator[None]:
+    gymnasium.register("Several-v0", Several)
+    yield
+    gymnasium.registry.pop("Several-v0")
+
+
+def arrays(seen: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return what a network sees of each array."""
+    return {
+        "picture": np.moveaxis(seen["picture"], 0, -1).astype(np.float32) / np.float32(255),
+        "inner.0": np.eye(3, dtype=np.float32)[seen["inner"][0]],
+        "inner.1": seen["inner"][1],
+        "grey": seen["grey"][..., None].astype(np.float32) / np.float32(255),
+    }
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+def test_entries_are_shown_side_by_side_each_as_if_alone(stack: int) -> None:
+    environment = make(Options(id="gymnasium:Several-v0", stack=stack))
+    assert environment.entries == {
+        "picture": (4, 5, 3 * stack), "inner.0": (3 * stack,), "inner.1": (2 * stack,), "grey": (4, 5, stack),
+    }  # fmt: skip
+    assert environment.shape == (85 * stack,)
+    assert "are whole numbers from 0 to 255, which are divided by 255" in environment.notices[0]
+    assert all(f'"{name}"' in environment.notices[0] for name in ("picture", "grey"))
+    assert environment.recorded_as is None
+    env, raw = environment.env(), Several()
+    seen, frames = env.reset(seed=3)[0], [arrays(raw.reset(seed=3)[0])]
+    if stack > 1:
+        seen, frames = env.step(0)[0], [*frames, arrays(raw.step(0)[0])]
+    assert seen.dtype == np.float32
+    expected = [np.concatenate([frame[name] for frame in frames], axis=-1).ravel() for name in environment.entries]
+    np.testing.assert_array_equal(seen, np.concatenate(expected))
+
+
+def test_normalised_pixels_are_not_divided_first() -> None:
+    environment = make(Options(id="gymnasium:Several-v0", normalise=20))
+    assert environment.notices == ()
+    assert environment.normalisation is not None
+    assert (environment.normalisation.mean > 20).sum() == 80
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    if "signpost" not in sys.modules:
+        evo.plugins.registry.load(("signpost",))
+    return EXAMPLES / "signpost.toml"
+
+
+def test_the_example_has_layers_for_both_entries(example: Path) -> None:
+    check_env(gymnasium.make("Signpost-v0").unwrapped, skip_render_check=True)
+    network = Experiment.load(example).network()
+    assert [(part.name, part.shape, part.end - part.first) for part in network.parts] == [
+        ("picture", (8, 8, 1), 3), ("sign", (2,), 1),
+    ]  # fmt: skip
+    assert Experiment.load(example, "policy.inputs=", 'policy.kind="mlp"').network().parts == ()  # flat, as before
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("policy.inputs={picture={}}", r'policy.inputs: the entry "sign" \(2\) is missing'),
+        ("policy.inputs={pictures={}, sign={}}", "no entry \"pictures\" - did you mean `picture`"),
+        ("policy.inputs={picture={cnv=[]}, sign={}}", "policy.inputs.picture.cnv: unknown key - did you mean `conv`"),
+        ("policy.inputs={picture={conv=[[8, 3]]}, sign={}}", r"policy.inputs.picture.conv: \[8, 3\] is not"),
+        ("policy.inputs={picture=3, sign={}}", "policy.inputs.picture: must be a table, not 3"),
+        ("policy.inputs.sign.conv=[[4, 3, 1]]", 'policy.inputs: "sign": "conv 4 3 1 same" needs an image'),
+        ('environment.id="snake"', "policy.inputs: only Dict and Tuple observations have entries"),
+    ],
+)  # fmt: skip
+def test_a_wrong_entry_is_one_clear_line(example: Path, change: str, expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as error:
+        Experiment.load(example, change)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("algorithm", ["ga", pytest.param("ppo", marks=pytest.mark.long)])
+def test_a_champion_is_evaluated_verified_resumed_and_exported(tmp_path: Path, example: Path, algorithm: str) -> None:
+    small = ["ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1", "ppo.horizon=16", *SMALL]
+    words = [word for one in small for word in ("--set", one)]
+    plugin, more = ("--plugin", "signpost"), ("--json", "--no-report", "--algorithm", algorithm)
+    out, _ = called(tmp_path, example, *words, *plugin, *more, "--generations", 2, "--run-dir", "straight")
+    straight = json.loads(out.splitlines()[-1])
+    called(tmp_path, example, *words, *plugin, *more, "--generations", 1, "--run-dir", "run")
+    out, _ = called(tmp_path, "--resume", "run", *plugin, "--json", "--no-report", "--generations", 2)
+    assert json.loads(out.splitlines()[-1])["state_hash"] == straight["state_hash"]
+    out, _ = called(tmp_path, "verify", "run", *plugin, "--json", program="evo")
+    assert json.loads(out.splitlines()[-1])["ok"]
+    out, _ = called(tmp_path, "evaluate", "run", *plugin, "--episodes", 4, "--json", program="evo")
+    assert json.loads(out)["episodes"] == 4
+    called(tmp_path, "export", "run", *plugin, "--to", "npz", "champion.npz", program="evo")
+    assert np.load(tmp_path / "champion.npz")["entry_picture_shape"].tolist() == [8, 8, 1]
+    policy = evo.Run(tmp_path / "run").champion
+    assert policy.scores(np.zeros((3, 66), np.float32)).shape[0] == 3
+
+
+@pytest.mark.long
+def test_the_example_is_learned(tmp_path: Path, example: Path) -> None:
+    *_, last = evo.train(Experiment.load(example, "workers.backend=serial", "test.episodes=100"), tmp_path / "run")
+    assert last.metrics["test"] > 15.5  # who sees one entry alone has 8 of 16
