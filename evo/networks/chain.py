@@ -52,7 +52,7 @@ class Branch(Section):
         return self
 
 
-class Part(NamedTuple):
+class EntryLayers(NamedTuple):
     """An entry with layers of its own."""
 
     name: str
@@ -100,21 +100,21 @@ def sides(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def branches_of(inputs: Mapping[str, Branch], shape: Shape) -> tuple[list[Layer], tuple[Part, ...], Shape]:
+def branches_of(inputs: Mapping[str, Branch], shape: Shape) -> tuple[list[Layer], tuple[EntryLayers, ...], Shape]:
     """Return the layers of all entries, their parts, and the shape of their outputs side by side.
 
     ConfigurationError where the entries are not those of an observation of this shape.
     """
     if not inputs:
         return [], (), shape
-    layers, parts, seen, size = list[Layer](), list[Part](), 0, 0
+    layers, parts, seen, size = list[Layer](), list[EntryLayers](), 0, 0
     for name, branch in sorted(inputs.items(), key=lambda item: item[1].begin):
         if branch.begin != seen or not branch.shape:
             raise ConfigurationError("policy.inputs: the shapes of its entries do not follow each other")
         own, offset = tuple(branch.shape), sum(layer.size for layer in layers)
         chain = chain_layers(map(parse, branch.layers), own, f'inputs: "{name}"', offset)
         chain = chain or [_identity(shape_of([], own), offset)]
-        parts.append(Part(name, own, seen, len(layers), len(layers) + len(chain)))
+        parts.append(EntryLayers(name, own, seen, len(layers), len(layers) + len(chain)))
         layers += chain
         seen, size = seen + prod(branch.shape), size + chain[-1].outputs
     if seen != prod(shape):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from evo.environment import Environment
 from evo.errors import ConfigurationError
-from evo.networks.chain import Branch, Conv, Dense, Flow, Lines, Part, branches_of, chain_layers, fitted
+from evo.networks.chain import Branch, Conv, Dense, EntryLayers, Flow, Lines, branches_of, chain_layers, fitted
 from evo.networks.layer import GATES, WINDOWED, Layer, LayerSpec, order_mistake, parse
 from evo.options import Section
 
@@ -237,7 +237,9 @@ class Network:
     shape: tuple[int, ...]
     actions: int
     layers: tuple[Layer, ...]
-    parts: tuple[Part, ...] = ()  # entries of the observation, whose layers come first; the next one sees them all
+    parts: tuple[
+        EntryLayers, ...
+    ] = ()  # entries of the observation, whose layers come first; the next one sees them all
 
     @classmethod
     def build(cls, options: Options, shape: tuple[int, ...], actions: int, extra: int = 0) -> Network:

@@ -86,11 +86,10 @@ def test_arrays_are_exported_with_the_places_of_their_entries() -> None:
 
 
 def test_a_graph_computes_what_the_kernel_does() -> None:
-    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     network = branched()
     weights, observations = random_weights(network, 1), seen(network, 9)
-    session = runtime.InferenceSession(onnx_model(network, weights, {}).SerializeToString())
+    session = runtime.InferenceSession(onnx_model(network, weights, {}))
     (found,) = session.run(["scores"], {"observations": observations})
     np.testing.assert_allclose(found, lanes.scores(network, weights, observations), rtol=1e-4, atol=1e-4)
 

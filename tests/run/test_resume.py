@@ -15,6 +15,7 @@ import pytest
 
 from evo.config.experiment import Experiment, difference
 from evo.files.layout import CONFIG
+from evo.networks.chain import Branch
 from evo.options import Section
 from evo.plugins import registry
 from evo.store.champion import read_champion
@@ -227,7 +228,7 @@ def another(value: Any, annotation: Any) -> Any:
         first = [1] if "list[list" in str(annotation) else "relu" if "str" in str(annotation) else 1
         return value[:-1] if value else [first]
     if isinstance(value, dict):
-        return {**value, "max_steps": 1}
+        return {"image": Branch()} if "Branch" in str(annotation) else {**value, "max_steps": 1}
     if isinstance(value, Section):
         name, info = next(iter(type(value).model_fields.items()))
         return value.model_copy(update={name: another(getattr(value, name), info.annotation)})
