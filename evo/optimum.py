@@ -318,7 +318,7 @@ def _experiment(
 def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     """Return the module and the name where players find a problem, and whether it is declared there with its start."""
     home = problem.fitness.__module__
-    own = home.partition(".")[0] in ("__main__", *OURS)  # no plug-in
+    own = str(home).partition(".")[0] in ("__main__", *OURS)  # no plug-in; a function of `exec` has None
     named = {} if own or home not in sys.modules else vars(sys.modules[home])
     plain = not np.ndim(problem.lower) and not np.ndim(problem.upper)  # as an experiment can say it
     for wanted in (problem, problem.fitness) if plain else (problem,):
