@@ -45,9 +45,9 @@ class Several(gymnasium.Env[dict[str, Any], int]):
 
 @pytest.fixture(autouse=True, scope="module")
 def several() -> Iterator[None]:
-    gymnasium.register("Several-v0", Several)
+    gymnasium.register("Entries-v0", Several)
     yield
-    gymnasium.registry.pop("Several-v0")
+    gymnasium.registry.pop("Entries-v0")
 
 
 def arrays(seen: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -62,7 +62,7 @@ def arrays(seen: dict[str, Any]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("stack", [1, 2])
 def test_entries_are_shown_side_by_side_each_as_if_alone(stack: int) -> None:
-    environment = make(Options(id="gymnasium:Several-v0", stack=stack))
+    environment = make(Options(id="gymnasium:Entries-v0", stack=stack))
     assert environment.entries == {
         "picture": (4, 5, 3 * stack), "inner.0": (3 * stack,), "inner.1": (2 * stack,), "grey": (4, 5, stack),
     }  # fmt: skip
@@ -80,7 +80,7 @@ def test_entries_are_shown_side_by_side_each_as_if_alone(stack: int) -> None:
 
 
 def test_normalised_pixels_are_not_divided_first() -> None:
-    environment = make(Options(id="gymnasium:Several-v0", normalise=20))
+    environment = make(Options(id="gymnasium:Entries-v0", normalise=20))
     assert environment.notices == ()
     assert environment.normalisation is not None
     assert (environment.normalisation.mean > 20).sum() == 80
