@@ -93,7 +93,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 def closest(wrong: str, known: Iterable[str]) -> str:
     """Return the closest of the known names, or ""; a word in front, as in restart_population, makes another thing."""
     names = [name for name in known if not wrong.endswith(f"_{name}")]
-    close = difflib.get_close_matches(wrong[:100], names, 1)
+    close = difflib.get_close_matches(wrong[:100], names, 1) or difflib.get_close_matches(wrong[:100].lower(), names, 1)
     close = close or [name for name in names if len(wrong) > 1 and name.startswith(wrong)]
     return close[0] if close else ""
 

@@ -24,20 +24,34 @@ Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers coun
 ALIASES = {
     "n_envs": "envs", "num_envs": "envs", "n_steps": "horizon", "num_steps": "horizon",
     "n_epochs": "epochs", "update_epochs": "epochs",
-    "ent_coef": "entropy_coefficient", "vf_coef": "value_coefficient", "max_grad_norm": "max_gradient_norm",
+    "ent_coef": "entropy_coefficient", "max_grad_norm": "max_gradient_norm",
     "clip_coef": "clip_range", "clip_range_vf": "value_clip_range",
-    "normalize_advantage": "normalise_advantages", "lr": "learning_rate", "buffer_size": "replay_size",
+    "normalize_advantage": "normalise_advantages", "norm_obs": "normalise_observations",
+    "norm_reward": "normalise_rewards", "net_arch": "dense", "activation_fn": "activation", "n_stack": "stack",
+    "frame_stack": "stack", "n_eval_episodes": "episodes", "action_noise": "exploration_noise",
+    "target_policy_noise": "target_noise", "lr": "learning_rate", "buffer_size": "replay_size",
     "train_freq": "frames_per_update", "gradient_steps": "frames_per_update", "tau": "target_tau",
-    "target_update_interval": "target_every", "exploration_fraction": "epsilon",
+    "target_update_interval": "target_every", "exploration_initial_eps": "epsilon", "exploration_fraction": "epsilon",
     "exploration_final_eps": "epsilon", "n_generations": "generations",
     "popsize": "population", "pop_size": "population", "population_size": "population",
     "stdev_init": "sigma", "init_stdev": "sigma", "sigma0": "sigma", "mutation_power": "sigma",
     "center_learning_rate": "learning_rate", "num_elites": "elites",
 }  # fmt: skip
 
-CONVERTED = {  # those that count something else: the name here, and what to do
+CONVERTED = {  # those that count something else or stand elsewhere: the name here (empty: any section), and what to do
     "batch_size": ("minibatches", "set minibatches = envs x horizon / batch_size"),
     "total_timesteps": ("generations", "set run.budget.frames (steps), or run.generations (rollouts)"),
+    "vf_coef": (
+        "value_coefficient",
+        "set value_coefficient, of half the squared error: twice that of Stable-Baselines3",
+    ),
+    "ent_coef": ("temperature", 'set temperature with learn_temperature = false; "auto" is the default'),
+    "eval_freq": ("every", "set every, in generations: eval_freq / horizon"),
+    "policy_kwargs": ("", "set options of [policy], as dense = [64, 64]"),
+    "lstm_hidden_size": ("", 'set policy.memory = "lstm:UNITS"'),
+    "device": ("", 'set learner.device = "gpu", or workers.kind = "gpu"'),
+    "tensorboard_log": ("", "give --tensorboard DIR"),
+    "verbose": ("", "give --verbose, or --quiet"),
 }
 
 WHOLE = "a whole number"
@@ -114,7 +128,7 @@ def unknown_key(wrong: str, known: Iterable[str]) -> str:
     """Return that a key is unknown, and what it is called here, which key is close, or which ones there are."""
     names = list(known)
     name, advice = CONVERTED.get(wrong, ("", ""))
-    if name in names:
+    if advice and name in ("", *names):
         return f"unknown key - {advice}"
     if ALIASES.get(wrong) in names:
         return f"unknown key - it is called `{ALIASES[wrong]}` here"

@@ -132,10 +132,14 @@ class AlgorithmOptions(Section):
         """Whether transitions are of environments side by side, `envs` of them, and not of whole episodes."""
         return self.transitions_from == "segments" and not getattr(self, "whole_episodes", False)
 
+    def frames_per_generation(self) -> int:
+        """Return the frames of a generation's segments; 0: it plays whole episodes."""
+        return getattr(self, "envs", 0) * getattr(self, "horizon", 0) if self.plays_segments else 0
+
     def episodes_per_generation(self) -> int:
         """Return how many episodes a generation plays in training, of all candidates; of segments, about how many."""
         if self.plays_segments:
-            return max(1, getattr(self, "envs", 0) * getattr(self, "horizon", 0) // EPISODE_LENGTH)
+            return max(1, self.frames_per_generation() // EPISODE_LENGTH)
         return self.candidates() * int(getattr(self, "episodes", 1))
 
     @property

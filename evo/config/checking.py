@@ -36,7 +36,14 @@ HOST = (
     "a file may only name {}: whoever answers elsewhere can run code as you. If you trust that host, type: --set {}"
     ' (where there is no --set: "auto" in the file, RAY_ADDRESS in the environment)'
 )
-WITHOUT_DDPG = "; for continuous actions choose td3 or sac, ppo, or evolution, as pgpe or sep_cma_es"
+NOT_HERE = {  # algorithms that have other names here, or none
+    "pg": "is a family of algorithms: choose ppo, a2c or reinforce",
+    "ddpg": "is not one of the algorithms here; for continuous actions choose td3 or sac, ppo, or evolution, "
+    "as pgpe or sep_cma_es",
+    "recurrentppo": 'is ppo here, with policy.memory = "lstm:UNITS"',
+    "ppolstm": 'is ppo here, with policy.memory = "lstm:UNITS"',
+    "maskableppo": "is ppo here, which learns with the masks of an environment",
+}
 
 
 def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -105,10 +112,8 @@ def _named(tables: Mapping[str, Any], section: str, key: str, folder: str) -> tu
 
 def _unknown_name(folder: str, name: str) -> str:
     known = registry.names(folder)
-    if name == "pg" and folder == "algorithms":
-        return '"pg" is a family of algorithms: choose ppo, a2c or reinforce'
-    if name.lower() == "ddpg" and folder == "algorithms":
-        return f"{shown(name)} is not one of the algorithms here{WITHOUT_DDPG}"
+    if folder == "algorithms" and (told := NOT_HERE.get(name.lower().replace("_", ""))):
+        return f"{shown(name)} {told}"
     text = f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)}; --plugin adds others)"
     if folder != "environments":
         return text

@@ -57,7 +57,7 @@ def _checked(points: Points) -> Points:
 
 
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
-LearningRateFinal = Annotated[float, Field(gt=0, le=1, description="final learning rate of Adam, where it is annealed")]
+LearningRateFinal = Annotated[float, Field(ge=0, le=1, description="final learning rate of Adam, where it is annealed")]
 LearningRateFrames = Annotated[
     int, Field(ge=0, description="frames over which the learning rate is annealed; 0 = constant")
 ]

@@ -556,6 +556,25 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
             '2: run.algorithm: "ddpg" is not one of the algorithms here; for continuous actions choose td3 or sac, '
             "ppo, or evolution, as pgpe or sep_cma_es",
         ),
+        (
+            "[ppo]\nvf_coef = 0.5\n",
+            "2: ppo.vf_coef: unknown key - "
+            "set value_coefficient, of half the squared error: twice that of Stable-Baselines3",
+        ),
+        ("[ppo]\nent_coef = 0.1\n", "2: ppo.ent_coef: unknown key - it is called `entropy_coefficient` here"),
+        (
+            '[sac]\nent_coef = "auto"\n',
+            '2: sac.ent_coef: unknown key - set temperature with learn_temperature = false; "auto" is the default',
+        ),
+        (
+            "[ppo]\npolicy_kwargs = {}\n",
+            "2: ppo.policy_kwargs: unknown key - set options of [policy], as dense = [64, 64]",
+        ),
+        ("[policy]\nnet_arch = [64]\n", "2: policy.net_arch: unknown key - it is called `dense` here"),
+        (
+            '[run]\nalgorithm = "recurrent_ppo"\n',
+            '2: run.algorithm: "recurrent_ppo" is ppo here, with policy.memory = "lstm:UNITS"',
+        ),
         ("[ga]\npopsize = 8\n", "2: ga.popsize: unknown key - it is called `population` here"),
         *(
             (

@@ -18,8 +18,8 @@ LINEAR = {"kind": "linear"}
 TASKS = 16  # so that as many workers have one each
 
 
-def cart_pole(algorithm: str, generations: int = 25, **sections: dict[str, object]) -> Experiment:
-    run = {"algorithm": algorithm, "generations": generations}
+def cart_pole(algorithm: str, generations: int = 25, frames: int = 0, **sections: dict[str, object]) -> Experiment:
+    run = {"algorithm": algorithm, "generations": generations, "budget": {"frames": frames}}
     return Experiment.build(run=run, environment=CART_POLE, policy=LINEAR, **sections)
 
 
@@ -45,7 +45,8 @@ def test_a_twentieth_of_the_training_episodes_validates_and_one_tests(
     lines = headline(experiment).splitlines()
     assert len(lines) == 4
     assert max(map(len, lines)) <= 80
-    assert f"every {chosen.every} generations, {chosen.episodes} episodes" in lines[2]
+    often = f"every {chosen.every} generations" if chosen.every < 25 else "of the first and last generation"
+    assert f"validation {often}, {chosen.episodes} episodes" in lines[2]
     assert "at the end" in lines[3]
 
 
@@ -58,6 +59,14 @@ def test_what_is_set_is_kept_and_compiled_games_are_evaluated_as_ever() -> None:
     assert len(headline(catch).splitlines()) == 2
     limited = Experiment.build(environment={"id": "catch"}, run={"budget": {"frames": 20_000}})
     assert headline(limited).splitlines()[2] == "budget of 20,000 frames, which the last generation may exceed"
+
+
+def test_the_first_lines_say_what_a_run_is_too_short_for() -> None:
+    lines = headline(cart_pole("ppo", 20, 1_000_000, ppo={"envs": 8, "horizon": 32})).splitlines()
+    assert lines[3] == "20 generations play 5,120 of them: for more, set run.generations"
+    assert lines[4].startswith("validation of the first and last generation, 32 episodes")
+    assert max(map(len, lines)) <= 80
+    assert "set run.generations" not in headline(cart_pole("ppo", 4000, 1_000_000, ppo={"envs": 8, "horizon": 32}))
 
 
 def test_how_a_run_validates_does_not_depend_on_its_length_so_that_it_can_go_on() -> None:

@@ -183,12 +183,17 @@ def headline(experiment: Experiment) -> str:
     """Return what will be done, in lines that fit into 80 columns; also budgets, and evaluation of dear frames."""
     limits = experiment.run.budget.limits().items()
     evaluation = "".join(f"\nbudget of {amount_text(*one)}, which the last generation may exceed" for one in limits)
+    last = experiment.generations
+    played = last * experiment.options.frames_per_generation()
+    if 0 < played < experiment.run.budget.frames:
+        evaluation += f"\n{counted(last, 'generation')} play {played:,} of them: for more, set run.generations"
     if environment_of(experiment.environment).dear:
         validation, test = experiment.validation, experiment.test
         how = f"{counted(validation.episodes, 'episode')} each for {counted(validation.finalists, 'network')}"
         when = f"every {counted(test.every, 'generation')}" if test.every else "at the end"
+        often = f"every {counted(validation.every, 'generation')}"
         evaluation += (
-            f"\nvalidation every {counted(validation.every, 'generation')}, {how}\n"
+            f"\nvalidation {often if validation.every < last else 'of the first and last generation'}, {how}\n"
             f"test of {counted(test.episodes, 'episode')} {when}"
         )
     return (
