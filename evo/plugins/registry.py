@@ -210,10 +210,11 @@ def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
     try:
         return import_module(name)
     except (ImportError, ValueError, TypeError) as error:
-        if name.endswith(".py"):
-            what = f"give the module, {'.'.join(Path(name).with_suffix('').parts)}"
-        elif "/" in name or name.startswith("."):
-            dotted = ".".join(part for part in Path(name).parts if part not in ("/", "..", "."))
+        file = Path(os.path.abspath(name))
+        if file.suffix == ".py" and file.is_file() and not file.is_relative_to(Path.cwd()):
+            what = f"cannot be named from here: type the command in {file.parent}, with --plugin {file.stem}"
+        elif name.endswith(".py") or "/" in name or name.startswith("."):
+            dotted = ".".join(part for part in Path(name.removesuffix(".py")).parts if part not in ("/", "..", "."))
             what = f"give the module as Python names it, {dotted}"
         elif getattr(error, "name", "") == name:
             here = sorted(path.stem for path in Path().glob("*.py") if path.stem.isidentifier())

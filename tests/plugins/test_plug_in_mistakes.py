@@ -191,6 +191,13 @@ def test_a_path_in_place_of_a_plug_in_s_module_is_answered_with_the_module(typed
         registry.load([typed])
 
 
+def test_a_file_elsewhere_is_answered_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    said = f"--plugin {tmp_path}/mine.py: cannot be named from here: type the command in {tmp_path}, with --plugin mine"
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        registry.load([f"{tmp_path}/mine.py"])
+
+
 CLIMBER = (Path(__file__).parent / "climber.py").read_text()
 
 
@@ -218,7 +225,7 @@ def test_a_file_whose_name_is_another_module_s_is_refused(tmp_path: Path, monkey
     (tmp_path / "sys.py").write_text(CLIMBER)
     with pytest.raises(ConfigurationError, match=r"--plugin sys\.py: sys is its own for Python; rename yours"):
         registry.load(["sys.py"])
-    with pytest.raises(ConfigurationError, match=r"--plugin for\.py: give the module, for$"):
+    with pytest.raises(ConfigurationError, match=r"--plugin for\.py: give the module as Python names it, for$"):
         registry.load(["for.py"])
 
 
