@@ -19,7 +19,7 @@ from evo.errors import ConfigurationError, counted, did_you_mean
 from evo.mistakes import Mistake, shown, validate
 from evo.options import Section
 from evo.statistics import LEAST_SEEDS, LEVEL, least_p_value
-from evo.store.run_directory import file_instead, plain
+from evo.store.run_directory import occupied, plain
 
 SECTION = "comparison"
 SET_BY = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
@@ -122,8 +122,8 @@ class ComparisonFile:
         directory = Path(section.directory) if section.directory else Path("runs") / plain(path.stem)
         if wrong := _misplaced(section.directory):
             mistakes.append(Mistake((SECTION, "directory"), wrong))
-        elif name := file_instead(directory):
-            mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
+        elif what := occupied(directory):
+            mistakes.append(Mistake((SECTION, "directory"), f"{what}; choose another folder"))
         methods, of_files = _methods(path, section, flags or {}, mistakes)
         if lines := [*file.lines_of(mistakes), *dict.fromkeys(of_files)]:
             raise ConfigurationError("\n".join(lines))

@@ -20,7 +20,6 @@ from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observa
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
-from evo.plugins.mistakes import MOST_SEEN
 from evo.process import is_passed_on
 from evo.records import GOES_ON
 
@@ -144,12 +143,6 @@ class GymnasiumEnvironment(environment.Environment):
         """
         by = self.normalisation  # of an environment that is closed again
         env = self._raw()
-        if not 0 < (seen := math.prod(env.observation_space.shape or ())) <= MOST_SEEN:
-            close(env)
-            raise ConfigurationError(
-                f"environment.id: an observation of shape {env.observation_space.shape} has {seen:,} numbers; there "
-                f"must be at least one, and at most {MOST_SEEN:,} fit"
-            )
         return env if by is None else normalised(env, by)
 
     @environment.computed_once

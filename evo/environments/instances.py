@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environment import Normalisation, real_array
+from evo.environments.observations import WrongObservation, fits, shown
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
 from evo.process import is_passed_on
@@ -36,7 +37,7 @@ class Instance:
     ) -> None:
         """Make an environment with observations of this shape; `renewed`: one for every episode."""
         self._make, self.shape, self._actions, self._continuous = make, shape, actions, continuous
-        self._env, self._size, self._renewed, self._begun = make(), math.prod(shape), renewed, False
+        self._env, self._renewed, self._begun = make(), renewed, False
         self.name = type(self._own).__qualname__
         self.observation: NDArray[np.float32] = np.empty(0, np.float32)  # of any shape
         self.mask: NDArray[np.int8] | None = None  # [A] allowed actions; None: all
@@ -118,6 +119,9 @@ class Instance:
     def _call(self, hook: str, *words: Any, **named: Any) -> Any:
         try:
             return getattr(self._env, hook)(*words, **named)
+        except WrongObservation as error:
+            self.steps += hook == "step"
+            raise self._fault(hook, *error.args) from None
         except BaseException as error:  # KeyboardInterrupt too: this process receives its own as `Stopped`
             if is_passed_on(error):
                 raise
@@ -131,7 +135,7 @@ class Instance:
         try:
             return float(real_array("None" if reward is None else reward).astype(np.float64).reshape(()))
         except (TypeError, ValueError, OverflowError):
-            raise self._fault("step", f"the reward {_shown(reward)}", "a reward must be a number") from None
+            raise self._fault("step", f"the reward {shown(reward)}", "a reward must be a number") from None
 
     def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
         try:
@@ -139,8 +143,8 @@ class Instance:
             self.observation = np.array(found, np.float32)  # it may change theirs
         except (TypeError, ValueError, OverflowError):
             must = f"it must be numbers of shape {self.shape}"
-            raise self._fault(hook, f"the observation {_shown(observation)}", must) from None
-        if self.observation.size != self._size or (found.ndim > 1 and _long(found.shape) != _long(self.shape)):
+            raise self._fault(hook, f"the observation {shown(observation)}", must) from None
+        if not fits(found.shape, self.shape):
             what = f"an observation of shape {self.observation.shape}"
             raise self._fault(hook, what, f"its shape must be {self.shape}, as observation_space says")
         if not isinstance(info, Mapping):
@@ -155,7 +159,7 @@ class Instance:
             found = np.empty(0)
         must = f"action_mask must be {self._actions} numbers, 1 for an action that is allowed and 0 for others, or None"
         if found.shape != (self._actions,) or not np.array_equal(found, found != 0):
-            raise self._fault(hook, f"info with action_mask = {_shown(mask)}", must)
+            raise self._fault(hook, f"info with action_mask = {shown(mask)}", must)
         if not found.any():
             if over:  # nothing is left to do
                 return None
@@ -170,16 +174,6 @@ def close(env: Any) -> None:
     except Exception as error:
         name = type(getattr(env, "unwrapped", env)).__qualname__
         notice(f"{name}.close {mistakes.exception_text(error)}")
-
-
-def _shown(value: Any) -> str:
-    """Return the beginning of what stands for a value in Python, on one line."""
-    return f"{' '.join(repr(value).split()):.60}"
-
-
-def _long(shape: tuple[int, ...]) -> list[int]:
-    """Return the sides of a shape that are not 1."""
-    return [side for side in shape if side != 1]
 
 
 def _described(returned: Any) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environments.observations import WrongObservation, checked, is_pixels, shown
 from evo.errors import ConfigurationError
-from evo.plugins.mistakes import MOST_CHOICES
+from evo.plugins.mistakes import MOST_CHOICES, MOST_SEEN
 
 if TYPE_CHECKING:
     import gymnasium
@@ -111,18 +112,29 @@ def with_array_observations(
     The arrays of a Dict or Tuple are such, flattened, one behind the other. ConfigurationError: some are no numbers.
     """
     import gymnasium
-    from gymnasium.wrappers import FlattenObservation, TransformObservation
+    from gymnasium.spaces import flatdim, flatten, flatten_space
+    from gymnasium.wrappers import TransformObservation
 
-    if not isinstance(env.observation_space, gymnasium.spaces.Box):
-        if strange := _without_numbers(env.observation_space):
-            raise ConfigurationError(
-                f"environment.id: {name} has {strange}, which is not numbers; leave that out by a wrapper, as in "
-                'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
-            )
-        if isinstance(env.observation_space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
-            return _with_entries(env, stack, scaled)
-        env = FlattenObservation(env)
-    pixels = _is_pixels(env.observation_space)
+    space: Any = env.observation_space
+    if strange := _without_numbers(space):
+        raise ConfigurationError(
+            f"environment.id: {name} has {strange}, which is not numbers; leave that out by a wrapper, as in "
+            'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
+        )
+    if not 0 < (size := stack * int(flatdim(space))) <= MOST_SEEN:  # before an array of that size is made
+        what = f"of shape {space.shape}" if isinstance(space, gymnasium.spaces.Box) else f"of {shown(space)}"
+        raise ConfigurationError(
+            f"environment.id: an observation {what} has {size:,} numbers; there must be at least one, and at most "
+            f"{MOST_SEEN:,} fit"
+        )
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        return _with_entries(env, stack, scaled)
+    check = checked(space, scaled)
+    if not isinstance(space, gymnasium.spaces.Box):
+        env = TransformObservation(env, lambda seen: flatten(space, check(seen)), flatten_space(space))
+    elif stack > 1 or is_pixels(space):
+        env = TransformObservation(env, check, space)
+    pixels = is_pixels(env.observation_space)
     if pixels:
         env = _with_channels_last(env)
     if stack > 1:
@@ -137,10 +149,6 @@ def with_array_observations(
     return env
 
 
-def _is_pixels(space: Any) -> bool:
-    return bool(np.issubdtype(space.dtype, np.integer) and (space.low == 0).all() and (space.high == 255).all())
-
-
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS
 
@@ -153,13 +161,18 @@ def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gym
     paths = dict(found := list(_arrays(env.observation_space)))
     if len(paths) < len(found):
         raise ConfigurationError(f"environment.id: two entries of {env.observation_space} have one name; rename one")
-    converted = {name: _converted(space, scaled) for name, (_, space) in paths.items()}
+    converted = {name: _converted(space, scaled, f'["{name}"]') for name, (_, space) in paths.items()}
     entries = {
         name: Entry((*shape[:-1], stack * shape[-1]), divided) for name, (shape, divided, _) in converted.items()
     }
 
     def apart(seen: Any) -> dict[str, NDArray[np.float32]]:
-        return {name: converted[name][2](reduce(getitem, path, seen)) for name, (path, _) in paths.items()}
+        try:
+            parts = {name: reduce(getitem, path, seen) for name, (path, _) in paths.items()}
+        except (LookupError, TypeError):
+            must = f"it must have the entries {', '.join(paths)}"
+            raise WrongObservation(f"the observation {shown(seen)}", f"{must:.200}") from None
+        return {name: converted[name][2](part) for name, part in parts.items()}
 
     def joined(seen: Any) -> NDArray[np.float32]:
         return np.concatenate([(_side_by_side(seen[name]) if stack > 1 else seen[name]).ravel() for name in paths])
@@ -184,19 +197,23 @@ def _arrays(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple
         yield from _arrays(part, (*path, key))
 
 
-def _converted(space: Any, scaled: bool) -> tuple[tuple[int, ...], bool, Callable[[Any], NDArray[np.float32]]]:
+def _converted(
+    space: Any, scaled: bool, place: str
+) -> tuple[tuple[int, ...], bool, Callable[[Any], NDArray[np.float32]]]:
     """Return the shape of an entry as a network sees it, whether its pixels are divided by 255, and what makes it."""
     from gymnasium.spaces import Box, flatdim, flatten
 
+    check = checked(space, scaled, place)
     if not isinstance(space, Box):
-        return (flatdim(space),), False, lambda seen: np.asarray(flatten(space, seen), np.float32)
-    shape, pixels = space.shape or (1,), _is_pixels(space)
+        return (flatdim(space),), False, lambda seen: np.asarray(flatten(space, check(seen)), np.float32)
+    shape, pixels = space.shape or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
     own = own if len(own) <= 3 else (math.prod(own),)
 
     def convert(seen: Any) -> NDArray[np.float32]:
-        frame = np.asarray(np.moveaxis(seen, 0, -1) if first else seen, np.float32).reshape(own)
+        array = check(seen)
+        frame = np.asarray(np.moveaxis(array, 0, -1) if first else array, np.float32).reshape(own)
         return frame / FULL if divided else frame
 
     return own, divided, convert

@@ -141,6 +141,8 @@ def same(node: Node) -> Any:
 def _given(node: Node) -> NDArray[Any]:
     if "value" in node.own:
         return array_of(node.own["value"])
+    if not node.own:
+        raise node.refuse("is a Constant without a value")
     return np.array(next(iter(node.own.values())))
 
 

@@ -87,6 +87,14 @@ def file_instead(directory: Path) -> str:
     return "" if there.is_dir() else there.name
 
 
+def occupied(path: Path) -> str:
+    """Return which file or run stands in the place of a directory or above it, as in "x is a run"; empty: none."""
+    target = Path(os.path.realpath(path))
+    run = next((one for one in (target, *target.parents) if (one / MANIFEST).is_file()), None)
+    name = file_instead(path)
+    return f"{name} is a file" if name else f"{printable(run.name)} is a run" if run else ""
+
+
 def refuse_existing(directory: Path, option: str = "--run-dir") -> None:
     """Raise a ConfigurationError that says what to type, unless `option` names a free place or an empty directory."""
     if directory.parts[:1] and directory.parts[0].startswith("~"):

@@ -20,7 +20,7 @@ from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import ConfigurationError, counted, extra, printable, refuse_other_than_whole
 from evo.files.hashing import first_hash
-from evo.store.run_directory import file_instead
+from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal
 
 NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -191,8 +191,8 @@ class PlannedSweep:
         if first + seeds + retest > 1 << 64:
             raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
         place = Path(directory or Path("runs") / f"sweep-{file.stem}")
-        if name := file_instead(place):
-            raise ConfigurationError(f"--directory: {name} is a file; choose another folder")
+        if what := occupied(place):
+            raise ConfigurationError(f"--directory: {what}; choose another folder")
         of_all = {name: value for name, value in texts.items() if name != "seed"}
         seeded = tuple(range(first, first + seeds))
         planned = cls(file, tuple(sets), of_all, seeded, retest, place, tuple(over), trials)

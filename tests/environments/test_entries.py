@@ -11,12 +11,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.utils.env_checker import check_env
 
 import evo
 from evo.config.experiment import Experiment
 from evo.environments.gymnasium import Options, make
+from evo.environments.instances import Instance
 from evo.errors import ConfigurationError
 from tests.helpers.calling import called
 
@@ -27,9 +28,9 @@ SMALL = ("workers.backend=serial", "validation.episodes=4", "test.episodes=4", "
 class Several(gymnasium.Env[dict[str, Any], int]):
     """Shows a picture with channels first, choices and numbers in a Tuple, and a picture without channels."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: Any = None) -> None:
         inner = Tuple((Discrete(3), Box(-1, 1, (2,))))
-        self.observation_space = Dict(
+        self.observation_space = space or Dict(
             {"picture": Box(0, 255, (3, 4, 5), np.uint8), "inner": inner, "grey": Box(0, 255, (4, 5), np.uint8)}
         )
         self.action_space = Discrete(2)
@@ -77,6 +78,78 @@ def test_entries_are_shown_side_by_side_each_as_if_alone(stack: int) -> None:
     assert seen.dtype == np.float32
     expected = [np.concatenate([frame[name] for frame in frames], axis=-1).ravel() for name in environment.entries]
     np.testing.assert_array_equal(seen, np.concatenate(expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "said"),
+    [
+        ("picture", np.zeros((4, 5, 3), np.uint8), r'\["picture"\] of shape \(4, 5, 3\) in step 2; its shape must be'),
+        ("picture", np.full((3, 4, 5), 256), r'\["picture"\] array.* in step 2; it must be of Box\(0, 255'),
+        ("grey", np.full((4, 5), 0.5), r'\["grey"\] array.* in step 2; it must be of Box\(0, 255'),
+        ("inner", (-1, np.zeros(2)), r'the observation\["inner.0"\] -1 in step 2; it must be of Discrete\(3\)'),
+        (
+            "inner",
+            (2**70, np.zeros(2)),
+            r'the observation\["inner.0"\] 1180591620717411303424 in step 2; it must',
+        ),
+        ("inner", (1, np.zeros((2, 2))), r'\["inner.1"\] of shape \(2, 2\) in step 2; its shape must be \(2,\)'),
+        ("inner", (1, "ab"), r"\[\"inner.1\"\] 'ab' in step 2; it must be numbers of shape \(2,\)"),
+        ("inner", (1,), "in step 2; it must have the entries grey, inner.0, inner.1, picture"),
+    ],
+)
+@pytest.mark.parametrize("stack", [1, 2])
+def test_an_entry_that_is_not_of_its_space_is_named(stack: int, name: str, shown: Any, said: str) -> None:
+    one = Instance.of(make(Options(id="gymnasium:Several-v0", stack=stack)))
+    one.reset(1)
+    assert one.step(0) == 0
+    env = one._own
+    env.step = lambda action: ({**env.observation_space.sample(), name: shown}, 1.0, False, False, {})
+    with pytest.raises(ConfigurationError, match=rf"^plug-in .*: Several.step gave .*{said}"):
+        one.step(0)
+
+
+@pytest.mark.parametrize(
+    ("space", "shown", "said"),
+    [
+        (Discrete(3, start=2), 1, "observation 1 in step 2; it must be of Discrete"),
+        (MultiDiscrete([3, 4]), np.array([3, 0]), "in step 2; it must be of MultiDiscrete"),
+        (MultiBinary(2), [0, 2], "in step 2; it must be of MultiBinary"),
+        (Box(0, 255, (3, 4, 5), np.uint8), np.full((3, 4, 5), -1), "in step 2; it must be of Box"),
+    ],
+)
+def test_an_observation_that_is_not_of_its_space_is_named(space: Any, shown: Any, said: str) -> None:
+    gymnasium.register("Alone-v0", type("Alone", (Several,), {"__init__": lambda self: Several.__init__(self, space)}))
+    try:
+        one = Instance.of(make(Options(id="gymnasium:Alone-v0")))
+        one.reset(1)
+        assert one.step(0) == 0
+        one._own.step = lambda action: (shown, 1.0, False, False, {})
+        with pytest.raises(ConfigurationError, match=said):
+            one.step(0)
+    finally:
+        gymnasium.registry.pop("Alone-v0")
+
+
+@pytest.mark.parametrize("space", [Box(-99, 99, (2,)), Dict(a=Box(-99, 99, (2,)))])
+@pytest.mark.filterwarnings("ignore:.*share an object")
+def test_a_stack_has_what_was_shown_where_an_environment_changes_its_array(space: Any) -> None:
+    class Counting(Several):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.array = np.zeros(2, np.float32)
+            return ({"a": self.array} if isinstance(space, Dict) else self.array), {}
+
+        def step(self, action: int) -> Any:
+            self.array += 1
+            return ({"a": self.array} if isinstance(space, Dict) else self.array), 1.0, False, False, {}
+
+    gymnasium.register("Alone-v0", lambda: Counting(space))
+    try:
+        one = Instance.of(make(Options(id="gymnasium:Alone-v0", stack=2)))
+        one.reset(1)
+        assert [one.step(0), one.step(0)] == [0, 0]
+        assert one.observation.tolist() == [1, 1, 2, 2]
+    finally:
+        gymnasium.registry.pop("Alone-v0")
 
 
 def test_normalised_pixels_are_not_divided_first() -> None:

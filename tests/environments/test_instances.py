@@ -216,6 +216,7 @@ class Mission(gymnasium.Space[str]):
         (Dict(image=SEEN, direction=TWO, mission=Mission((), str)), "an observation['mission'] of"),
         (Tuple([SEEN, Dict(a=Text(3))]), "an observation[1]['a'] of Text"),
         (Text(3), "an observation of Text"),
+        (Dict(image=SEEN, word=Discrete(10**12)), "1,000,000,000,002 numbers; there must be at least one"),
         (Box(-1, 1, (0,)), "an observation of shape (0,) has 0 numbers; there must be at least one"),
     ],
 )

@@ -279,6 +279,8 @@ def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:
         ("there.keras", "keras", "is there already"),
         ("champion.h5", "keras", "ends with .keras"),
         ("none/champion.npz", "npz", "there is no directory"),
+        (run / "x.npz", "npz", "run is a run, and an export never changes one; choose another folder"),
+        (run / "population" / "x.csv", "csv", "run is a run, and an export never changes one; choose another folder"),
     ):
         _, error = called(run.parent, "export", "run", "--to", kind, tmp_path / file, program="evo", code=2)
         assert told in error

@@ -102,6 +102,7 @@ FLAT = (("Flatten", "", {"axis": 1}), ("MatMul", "v", {}))
         ([LAST, ("Add", "w", {})], {}, "n1 is an Add of something else than a bias"),
         ([("MatMul", "v1", {}), LAST], {}, "n0 takes v1, which no node before it gives"),
         ([("MatMul", "w", {}), LAST], {}, "n1 is a MatMul of 4 inputs behind a layer of 2"),
+        ([("Constant", "", {}), LAST], {}, "n0 is a Constant at a place where it is not known"),
         ([("MatMul", "d", {})], {"d": ONES.astype(np.float64)}, "no constant array of float32"),
         ([("LayerNormalization", "g", {"axis": -1}), LAST], {"g": ONES[:, 0]}, "n0 has epsilon = None"),
         ([("Conv", "c", {}), LAST], {"c": IMAGE}, "n0 is a Conv at a place where it is not known"),

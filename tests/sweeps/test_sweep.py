@@ -397,12 +397,16 @@ def test_what_the_library_cannot_sweep_is_refused(settings: PlannedSweep) -> Non
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("directory", ["tiny.toml", "tiny.toml/runs"])
-def test_a_file_in_the_place_of_the_runs_is_named(tmp_path: Path, directory: str) -> None:
+@pytest.mark.parametrize(
+    ("directory", "what"), [("tiny.toml", "file"), ("tiny.toml/runs", "file"), ("run", "run"), ("run/x/y", "run")]
+)
+def test_a_file_or_a_run_in_the_place_of_the_runs_is_named(tmp_path: Path, directory: str, what: str) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.jsonl").touch()
     words = ("sweep", "tiny.toml", "--over", "ga.sigma=0.1,0.5", "--directory", directory, "--dry-run")
     _, err = called(tmp_path, *words, program="evo", code=2)
-    assert err == "--directory: tiny.toml is a file; choose another folder\n"
+    assert err == f"--directory: {directory.partition('/')[0]} is a {what}; choose another folder\n"
 
 
 @pytest.mark.long

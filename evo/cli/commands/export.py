@@ -123,6 +123,10 @@ def _file(arguments: Namespace, kind: str, source: Path) -> Path | None:
         raise ConfigurationError(f"{file}: is there already; nothing is written over")
     if not file.parent.is_dir():
         raise ConfigurationError(f"{file}: there is no directory {file.parent}")
+    from evo.store.run_directory import occupied
+
+    if what := occupied(file.parent):
+        raise ConfigurationError(f"{file}: {what}, and an export never changes one; choose another folder")
     return file
 
 
