@@ -99,7 +99,7 @@ def test_entries_are_shown_side_by_side_each_as_if_alone(stack: int) -> None:
 )
 @pytest.mark.parametrize("stack", [1, 2])
 def test_an_entry_that_is_not_of_its_space_is_named(stack: int, name: str, shown: Any, said: str) -> None:
-    one = Instance.of(make(Options(id="gymnasium:Several-v0", stack=stack)))
+    one = Instance.of(make(Options(id="gymnasium:Entries-v0", stack=stack)))
     one.reset(1)
     assert one.step(0) == 0
     env = one._own
