@@ -1,6 +1,6 @@
 """Recall a bit seen `length` steps ago: memory_len of bsuite (Osband et al., 2020) as an environment of Gymnasium.
 
-cd docs/examples && python -m evo.run memory_len.toml --plugin memory_len
+python -m evo.run docs/examples/memory_len.toml --plugin docs.examples.memory_len
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Go where a picture shows a light, or away from it, as a sign says: a Dict environment that needs both its entries.
 
-cd docs/examples && python -m evo.run signpost.toml --plugin signpost
+python -m evo.run docs/examples/signpost.toml --plugin docs.examples.signpost
 """
 
 from typing import Any

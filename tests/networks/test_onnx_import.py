@@ -72,7 +72,8 @@ def graph(*nodes: tuple[str, str, dict[str, Any]], shape: tuple[int, ...] = (4,)
     made, newest = [], "x"
     for number, (kind, more, own) in enumerate(nodes):
         described = [attribute(name, value) for name, value in own.items() if name != "domain"]
-        made.append({"name": f"n{number}", "op_type": kind, "input": [newest, *more.split()], "attribute": described,
+        inputs = [newest, *more.split()] if kind != "Constant" else []
+        made.append({"name": f"n{number}", "op_type": kind, "input": inputs, "attribute": described,
                      "output": [newest := f"v{number}"], "domain": own.get("domain", "")})  # fmt: skip
     sides = {"dim": [{"dim_param": "b"}, *({"dim_value": side} for side in shape)]}
     value = {"name": "x", "type": {"tensor_type": {"elem_type": 1, "shape": sides}}}
@@ -102,7 +103,7 @@ FLAT = (("Flatten", "", {"axis": 1}), ("MatMul", "v", {}))
         ([LAST, ("Add", "w", {})], {}, "n1 is an Add of something else than a bias"),
         ([("MatMul", "v1", {}), LAST], {}, "n0 takes v1, which no node before it gives"),
         ([("MatMul", "w", {}), LAST], {}, "n1 is a MatMul of 4 inputs behind a layer of 2"),
-        ([("Constant", "", {}), LAST], {}, "n0 is a Constant at a place where it is not known"),
+        ([("Constant", "", {}), LAST], {}, "n0 is a Constant without a value"),
         ([("MatMul", "d", {})], {"d": ONES.astype(np.float64)}, "no constant array of float32"),
         ([("LayerNormalization", "g", {"axis": -1}), LAST], {"g": ONES[:, 0]}, "n0 has epsilon = None"),
         ([("Conv", "c", {}), LAST], {"c": IMAGE}, "n0 is a Conv at a place where it is not known"),
