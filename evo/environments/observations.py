@@ -28,6 +28,8 @@ def shown(value: Any) -> str:
 
 def fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Return whether an array is one of a shape: as long, and flat or with the same sides where they are not 1."""
+    if found == shape:  # nearly always
+        return True
     alike = len(found) < 2 or [side for side in found if side != 1] == [side for side in shape if side != 1]
     return alike and math.prod(found) == math.prod(shape)
 
@@ -46,8 +48,10 @@ def checked(space: Any, scaled: bool, place: str = "") -> Callable[[Any], NDArra
     most: Any = least + next((count for kind, count in sides.items() if isinstance(space, kind)), 2) - 1
 
     def check(seen: Any) -> NDArray[Any]:
-        if isinstance(seen, int | np.integer) and not shape and whole and least <= seen <= most:  # soon
+        if isinstance(seen, int | np.integer) and not shape and whole and least <= seen <= most:  # the usual choice
             return np.asarray(seen, space.dtype)
+        if type(seen) is np.ndarray and seen.shape == shape and seen.dtype == np.uint8 and pixels:  # the usual picture
+            return seen.copy()
         try:
             found = np.array(real_array(() if seen is None else seen))  # they may change theirs
             found = found.astype(np.float64) if found.dtype.kind == "O" else found
