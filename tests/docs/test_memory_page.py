@@ -18,8 +18,9 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(EXAMPLES)
-    if "memory_len" not in sys.modules:
-        evo.plugins.registry.load(("memory_len",))
+    monkeypatch.delitem(sys.modules, "memory_len", raising=False)
+    monkeypatch.delitem(gymnasium.registry, "MemoryLen-v0", raising=False)  # as another module
+    evo.plugins.registry.load(("memory_len",))
     return EXAMPLES / "memory_len.toml"
 
 

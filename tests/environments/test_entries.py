@@ -162,8 +162,9 @@ def test_normalised_pixels_are_not_divided_first() -> None:
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(EXAMPLES)
-    if "signpost" not in sys.modules:
-        evo.plugins.registry.load(("signpost",))
+    monkeypatch.delitem(sys.modules, "signpost", raising=False)
+    monkeypatch.delitem(gymnasium.registry, "Signpost-v0", raising=False)  # as another module
+    evo.plugins.registry.load(("signpost",))
     return EXAMPLES / "signpost.toml"
 
 
