@@ -31,7 +31,7 @@ from evo.training.testing import playing, record
 EXPERIMENT, CHAMPION = ROOT / "experiments" / "ga_snake_6x6.toml", ROOT / "champions" / "ppo_snake_full.h5"
 UNTIL = 28  # generations, when the screen is drawn
 COLUMNS, LINES = 92, 26
-EPISODE, STEPS, STEPS_PER_SECOND = 0, 180, 20  # of the film
+EPISODE, STEPS, STEPS_PER_SECOND = 0, 120, 20  # of the film
 SHOTS = {"report.png": (1100, 900), "page.png": (900, 760)}
 SOON = 6000  # milliseconds in which a champion has taken some steps
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><style>

@@ -218,10 +218,9 @@ class GymnasiumEnvironment(environment.Environment):
     def replayed(
         self, seed: int, actions: Sequence[Any], *, pictures: bool = True
     ) -> tuple[list[environment.Shown], float]:
-        """Play the actions of an episode again; return a picture of every position, and the return.
+        """Play the actions of an episode again; return a picture of every position as it is drawn, and the return.
 
-        The pictures of a long episode are smaller, so that all of them fit into 240 MB.
-
+        The pictures of a very long episode are smaller, so that all of them fit into 750 MB before they are compressed.
         ConfigurationError where it cannot draw.
         """
         from evo.games.pictures import Picture, reduced, side_of
@@ -231,7 +230,7 @@ class GymnasiumEnvironment(environment.Environment):
         shown: list[environment.Shown] = []
         with closing(Instance(partial(self._raw, render_mode=DRAWN), self.shape, self.actions, self.continuous)) as one:
             one.reset(seed >> 64 - self.seed_bits)
-            first = reduced(one.drawn())
+            first = one.drawn()
             side = side_of(first, 1 + len(actions))
             shown.append(Picture(reduced(first, side), "step 0"))
             for action in actions:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from evo.environment import Shown
 from evo.errors import DataError, PoisonError
 from evo.games.catalogue.snake.pictures import Board
-from evo.games.pictures import Picture
+from evo.games.pictures import Picture, reduced
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Evaluator, Result, Task, WeightSource, unit_of
 from evo.statistics import mean_interval
@@ -137,7 +137,7 @@ def packed(shown: Sequence[Shown], largest: int = LARGEST) -> dict[str, Any]:
     boards = [one for one in shown if isinstance(one, Board)]
     if len(boards) == len(shown):
         return _boards(boards)
-    pictures = [one.pixels if isinstance(one, Picture) else one.rgb() for one in shown]
+    pictures = [reduced(one.pixels) if isinstance(one, Picture) else one.rgb() for one in shown]
     captions = [one.caption if isinstance(one, Picture) else "" for one in shown]
     every = max(1, -(-sum(picture.size // 3 for picture in pictures) // MOST_PIXELS))
     while True:

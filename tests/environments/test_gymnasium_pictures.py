@@ -27,8 +27,10 @@ class Walk(gymnasium.Env):
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 10}
     observation_space, action_space = BOX, gymnasium.spaces.Discrete(2)
 
-    def __init__(self, render_mode: str | None = None, picture: Any = None, end: int = 8) -> None:
-        self.end, self.render_mode, self.picture, self.place = end, render_mode, picture, 0
+    def __init__(
+        self, render_mode: str | None = None, picture: Any = None, end: int = 8, drawn: Any = (2, 10, 3)
+    ) -> None:
+        self.end, self.render_mode, self.picture, self.drawn, self.place = end, render_mode, picture, drawn, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -42,7 +44,7 @@ class Walk(gymnasium.Env):
     def render(self) -> Any:
         if self.picture is not None:
             return np.zeros(self.picture)
-        pixels = np.zeros((2, 10, 3), np.uint8)
+        pixels = np.zeros(self.drawn, np.uint8)
         pixels[0, self.place] = 255
         return pixels
 
@@ -73,9 +75,16 @@ def test_every_position_of_an_episode_is_drawn_and_its_return_is_that_of_the_epi
     assert environment.replayed(7 << 40, [1], pictures=False)[0] == []
 
 
+def test_pictures_that_are_large_enough_are_as_they_were_drawn() -> None:
+    shown, _ = make(Options(id="gymnasium:Walk-v0", kwargs={"drawn": [400, 600, 3]})).replayed(7 << 40, [1])
+    assert shown[0].rgb().shape == (400, 600, 3)
+    assert (shown[0].rgb()[0] == 255).all(1).sum() == 1
+
+
 def test_the_pictures_of_a_long_episode_are_smaller_so_that_all_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    assert side_of(np.zeros((400, 600, 3), np.uint8), 1001) == 600  # an episode of LunarLander is as it is drawn
     side = side_of(np.zeros((320, 480, 3), np.uint8), 20_000)
     assert 40 < side < SIDE
     assert 20_000 * side * side * 320 // 480 <= pictures.MOST_KEPT

@@ -18,7 +18,7 @@ from PIL import Image, ImageSequence
 from evo.errors import ConfigurationError
 from evo.games.catalogue.snake.pictures import BORDER, FRUIT, HEAD, Board, board
 from evo.games.catalogue.snake.players import greedy_player
-from evo.games.pictures import save_film
+from evo.games.pictures import enlarged, save_film
 from snake.rules import Game
 
 SHOWN = Board(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)
@@ -74,6 +74,13 @@ def test_a_frame_has_its_colours_where_they_belong(cell: int) -> None:
     assert abs(middle(1, 1) - HEAD).max() < 40
     assert abs(middle(4, 4) - FRUIT).max() < 40
     assert middle(1, 2)[1] > middle(2, 3)[1] > 60 > middle(0, 0)[1]  # the body darkens to the tail
+
+
+@pytest.mark.parametrize("size", [2, 5, 10, 13])
+def test_a_picture_is_drawn_for_a_film_not_enlarged(size: int) -> None:
+    frame = Board(size, [(0, 0)], (1, 1), 0, 0).rgb()
+    assert 480 <= len(frame) < 520
+    assert enlarged(frame).shape == frame.shape
 
 
 def test_a_frame_that_is_too_small_is_refused() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
-SIDE, MOST_SIDE = 480, 4096  # pixels of the longer side of a film
+MOST_SIDE = 4096  # pixels of the longer side of a film
 MOST = 1_000_000  # candidates, requests of a generation, and steps
 
 
@@ -78,7 +78,7 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
     if replay is None:
         return 0
-    side = whole("--size", arguments.size, 1, MOST_SIDE) or SIDE
+    side = whole("--size", arguments.size, 1, MOST_SIDE)
     _show(replay, speed, step, film, side, is_drawn=_is_drawn(arguments))
     return 0, {"episode": replay.episode, **replay.recording.facts(replay.environment)}
 
@@ -149,7 +149,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     return Replay(f"{who}, episode {episode or 0}", episode or 0, environment, policy, found.recording)
 
 
-def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int, is_drawn: bool) -> None:
+def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side: int | None, is_drawn: bool) -> None:
     from evo.cli.terminal import playback
     from evo.cli.terminal.display import in_foreground
 
@@ -157,10 +157,10 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
     shown, filmed = recording.positions(environment, pictures=is_drawn), ""
     if film is not None:
         from evo.files.durable import write_whole
-        from evo.games.pictures import FASTEST, enlarged, save_film
+        from evo.games.pictures import FASTEST, SIDE, enlarged, save_film
 
         speed = min(speed, FASTEST)
-        write_whole(film, lambda place: save_film(place, shown, speed, lambda one: enlarged(one.rgb(), side)))
+        write_whole(film, lambda place: save_film(place, shown, speed, lambda one: enlarged(one.rgb(), side or SIDE)))
         filmed = f", saved to {film}"
     elif step is not None:
         moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)

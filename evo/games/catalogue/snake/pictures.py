@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from evo.environment import Frame
 from evo.games.catalogue.snake.position import MOVES, Cell, Game, cells_of_body
+from evo.games.pictures import SIDE
 
 Colour = tuple[int, int, int]
 
@@ -46,17 +48,16 @@ class Board(NamedTuple):
         frame = [f"╭{line}╮", *(f"│{row}│" for row in rows), f"╰{line}╯"]
         return "\n".join([*frame, f" score {self.score}{'  over' if self.over else ''}"])
 
-    def rgb(self, cell: int = 16) -> Frame:
-        """Return a picture, `cell` pixels a cell and a border of half a cell.  # uint8 [H, W, 3]"""
+    def rgb(self, cell: int = 0) -> Frame:
+        """Return a picture, `cell` pixels a cell and a border of half a cell.  # uint8 [H, W, 3]
+
+        0: as many pixels as make a picture of at least SIDE.
+        """
+        cell = cell or max(4, 2 * -(-SIDE // (2 * (self.size + 1))))
         if cell < 4:
             raise ValueError(f"cell is {cell} pixels, fewer than 4")
-        margin = cell // 2
-        side = self.size * cell
-        rows, columns = np.mgrid[:side, :side] // cell
-        chequered = np.array(FIELD, np.float32)[(rows + columns) % 2]
-        picture = np.full((side + 2 * margin, side + 2 * margin, 3), BORDER, np.float32)
-        picture[margin : margin + side, margin : margin + side] = chequered
-        canvas = _Canvas(picture, cell, margin)
+        picture = _field(self.size, cell).copy()
+        canvas = _Canvas(picture, cell, cell // 2)
         if self.fruit is not None:
             _draw_fruit(canvas, self.fruit)
         _draw_body(canvas, self.body)
@@ -80,6 +81,16 @@ def shown(state: Any, options: Any, b: int) -> Board:
 def render(state: Any, options: Any, b: int) -> Frame:
     """Return a picture of board b, 24 pixels a cell."""
     return shown(state, options, b).rgb(24)
+
+
+@lru_cache(maxsize=4)
+def _field(size: int, cell: int) -> NDArray[np.float32]:
+    """Return an empty board with its border.  # [H, W, 3]"""
+    inner, margin = np.arange(size).repeat(cell), cell // 2
+    chequered = np.array(FIELD, np.float32)[(inner[:, None] + inner) % 2]
+    picture = np.full((*(len(inner) + 2 * margin,) * 2, 3), BORDER, np.float32)
+    picture[margin : margin + len(inner), margin : margin + len(inner)] = chequered
+    return picture
 
 
 class _Canvas:
