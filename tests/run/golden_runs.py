@@ -52,6 +52,13 @@ minibatches = 2
 value_clip_range = 0.5
 normalise_rewards = true
 """,
+    "pqn": """
+envs = 20
+horizon = 30
+envs_per_task = 7
+epochs = 2
+minibatches = 2
+""",
     "dqn": """
 envs = 20
 horizon = 15
