@@ -28,6 +28,10 @@ class Normalisation(NamedTuple):
     deviation: NDArray[np.float64]
     limit: float
 
+    def of(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Return observations as they are seen.  # of any shape that ends with that of the mean"""
+        return np.asarray(np.clip((observations - self.mean) / self.deviation, -self.limit, self.limit), np.float32)
+
 
 class Shown(Protocol):
     """A position that can be shown."""
@@ -47,9 +51,9 @@ def computed_once(function: Callable[[Any], Any]) -> Any:
 def real_array(values: Any) -> NDArray[Any]:
     """Return what was given as an array; TypeError: no numbers, but texts, dates, None, complex or masked ones."""
     found = np.asarray(values)
-    nothing = found.dtype.kind == "O" and any(one is None for one in found.flat)  # O: numbers of Python
+    nothing = found.dtype.kind == "O" and any(one is None or isinstance(one, Mapping) for one in found.flat)
     if found.dtype.kind not in "biufO" or np.ma.is_masked(values) or nothing:
-        raise TypeError("None, texts, dates, complex and masked numbers do not fit, real ones do")
+        raise TypeError("None, texts, dates, tables, complex and masked numbers do not fit, real ones do")
     return found
 
 
@@ -97,6 +101,10 @@ class Environment(Protocol):
         No positions where `visible` or `pictures` is false; a score of NaN where it cannot be played again.
         """
         return [], math.nan
+
+    def array_of(self, observation: Any) -> Any:
+        """Return an observation, or a batch of them, of a Dict or Tuple as an array; ValueError: of another space."""
+        return observation
 
     def check(self) -> None:
         """Play briefly, and raise ConfigurationError where the environment's code breaks the contract."""

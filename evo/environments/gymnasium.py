@@ -11,12 +11,12 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo import environment
 from evo.environments.instances import OPEN, Instance, close, normalisation_of
-from evo.environments.spaces import DRAWN, Spaces, spaces_of, with_array_observations, with_known_actions
+from evo.environments.observations import WrongObservation
+from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
@@ -198,8 +198,30 @@ class GymnasiumEnvironment(environment.Environment):
     shape, actions = _as_of("_spaces", "shape"), _as_of("_spaces", "actions")
     continuous, unit_actions = _as_of("_spaces", "continuous"), _as_of("_spaces", "unit_actions")
     recorded_as, notices = _as_of("_spaces", "pixels"), _as_of("_spaces", "notices")
-    visible, entries = _as_of("_spaces", "drawn"), _as_of("_spaces", "entries")
+    visible = _as_of("_spaces", "drawn")
     seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")
+
+    @environment.computed_once
+    def entries(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the arrays of a Dict or Tuple."""
+        return {name: entry.shape for name, entry in self._spaces.entries.items()}
+
+    def array_of(self, observation: Any) -> Any:
+        """Return a Dict or Tuple, or a batch of them, as an array; other observations as they are."""
+        entries = self._spaces.entries
+        nested = dict if any(isinstance(entry.path[0], str) for entry in entries.values()) else Mapping | tuple
+        if not entries or not isinstance(observation, nested):
+            return observation
+        if self.options.stack > 1:
+            raise ValueError(
+                f"with environment.stack = {self.options.stack} a network sees several observations: pass the arrays "
+                "of the run's environment"
+            )
+        try:
+            seen = flat(observation, entries)
+        except WrongObservation as error:
+            raise ValueError("; ".join(error.args)) from None
+        return seen if self.normalisation is None else self.normalisation.of(seen)
 
     @environment.computed_once
     def baselines(self) -> Mapping[str, Callable[[int], float]]:
@@ -255,11 +277,8 @@ def normalised(env: gymnasium.Env[Any, Any], by: environment.Normalisation) -> g
     import gymnasium
     from gymnasium.wrappers import TransformObservation
 
-    def seen(observation: Any) -> NDArray[np.float32]:
-        return np.asarray(np.clip((observation - by.mean) / by.deviation, -by.limit, by.limit), np.float32)
-
     space = gymnasium.spaces.Box(-by.limit, by.limit, by.mean.shape, np.float32)
-    return TransformObservation(env, seen, space)
+    return TransformObservation(env, by.of, space)
 
 
 def make(options: Options) -> GymnasiumEnvironment:

@@ -59,6 +59,9 @@ class Entry(NamedTuple):
 
     shape: tuple[int, ...]  # with all frames of a stack
     scaled: bool  # whether it is of pixels, divided by 255
+    path: tuple[Any, ...]  # keys that lead to it
+    raw_shape: tuple[int, ...]  # in the Dict or Tuple
+    convert: Callable[[Any], NDArray[np.float32]]  # from there to a frame, or WrongObservation
 
 
 class Spaces(NamedTuple):
@@ -71,7 +74,7 @@ class Spaces(NamedTuple):
     drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
     pixels: Pixels | None = None  # where observations are those
     unit_actions: bool = False  # whether actions are a Box from -1 to 1
-    entries: Mapping[str, tuple[int, ...]] = {}  # shapes of the arrays of a Dict or Tuple
+    entries: Mapping[str, Entry] = {}  # arrays of a Dict or Tuple that are not empty
 
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
@@ -89,8 +92,8 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
             "divided by 255; environment.normalise = 10000 scales them by what random play shows instead, which is "
             "better where they are codes"
         )
-    shapes = {name: entry.shape for name, entry in entries.items() if math.prod(entry.shape)}
-    for first in filter(_has_channels_first, [*shapes.values(), shape]):
+    entries = {name: entry for name, entry in entries.items() if math.prod(entry.shape)}
+    for first in filter(_has_channels_first, [*(entry.shape for entry in entries.values()), shape]):
         notices.append(
             f"observations of shape {first} look like pictures whose channels come first, but layers of a cnn take the "
             "last axis as channels: register the environment in a wrapper that moves them there, as "
@@ -100,7 +103,7 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
     unit = continuous and bool((taken.low == -1).all() and (taken.high == 1).all())
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit, shapes)
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit, entries)
 
 
 def with_array_observations(
@@ -161,23 +164,18 @@ def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gym
     paths = dict(found := list(_arrays(env.observation_space)))
     if len(paths) < len(found):
         raise ConfigurationError(f"environment.id: two entries of {env.observation_space} have one name; rename one")
-    converted = {name: _converted(space, scaled, f'["{name}"]') for name, (_, space) in paths.items()}
-    entries = {
-        name: Entry((*shape[:-1], stack * shape[-1]), divided) for name, (shape, divided, _) in converted.items()
-    }
+    entries = {name: _entry(path, space, stack, scaled, f'["{name}"]') for name, (path, space) in paths.items()}
 
     def apart(seen: Any) -> dict[str, NDArray[np.float32]]:
-        try:
-            parts = {name: reduce(getitem, path, seen) for name, (path, _) in paths.items()}
-        except (LookupError, TypeError):
-            must = f"it must have the entries {', '.join(paths)}"
-            raise WrongObservation(f"the observation {shown(seen)}", f"{must:.200}") from None
-        return {name: converted[name][2](part) for name, part in parts.items()}
+        return {name: entries[name].convert(part) for name, part in parts_of(seen, entries).items()}
 
     def joined(seen: Any) -> NDArray[np.float32]:
         return np.concatenate([(_side_by_side(seen[name]) if stack > 1 else seen[name]).ravel() for name in paths])
 
-    alone: dict[str, Any] = {name: Box(-np.inf, np.inf, shape, np.float32) for name, (shape, *_) in converted.items()}
+    def frame(shape: tuple[int, ...]) -> Box:
+        return Box(-np.inf, np.inf, (*shape[:-1], shape[-1] // stack), np.float32)
+
+    alone: dict[str, Any] = {name: frame(entry.shape) for name, entry in entries.items()}
     env = TransformObservation(env, apart, Dict(alone))
     if stack > 1:
         env = FrameStackObservation(env, stack)
@@ -197,16 +195,44 @@ def _arrays(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple
         yield from _arrays(part, (*path, key))
 
 
-def _converted(
-    space: Any, scaled: bool, place: str
-) -> tuple[tuple[int, ...], bool, Callable[[Any], NDArray[np.float32]]]:
-    """Return the shape of an entry as a network sees it, whether its pixels are divided by 255, and what makes it."""
+def parts_of(seen: Any, entries: Mapping[str, Entry]) -> dict[str, Any]:
+    """Return the entries of what was shown, each as it is; WrongObservation: one is missing."""
+    try:
+        return {name: reduce(getitem, entry.path, seen) for name, entry in entries.items()}
+    except (LookupError, TypeError):
+        must = f"it must have the entries {', '.join(entries)}"
+        raise WrongObservation(f"the observation {shown(seen)}", f"{must:.200}") from None
+
+
+def flat(seen: Any, entries: Mapping[str, Entry]) -> NDArray[np.float32]:
+    """Return a Dict or Tuple as a network sees it, or a batch of them: an array [B, ...] for each entry.  # [N], [B, N]
+
+    WrongObservation: it is neither.
+    """
+    parts = parts_of(seen, entries)
+    sizes = {name: np.shape(parts[name])[: np.ndim(parts[name]) - len(entries[name].raw_shape)] for name in entries}
+    batch = next(iter(sizes.values()))
+    for name, entry in entries.items():
+        if sizes[name] != batch or len(batch) > 1 or np.shape(parts[name]) != (*batch, *entry.raw_shape):
+            must = f"{entry.raw_shape} or {str(('B', *entry.raw_shape)).replace(chr(39), '')} fit, alike in all entries"
+            raise WrongObservation(f'observation["{name}"] of shape {np.shape(parts[name])}', must)
+    rows = [[parts[name][b] for name in entries] for b in range(batch[0])] if batch else [list(parts.values())]
+    converts = [entry.convert for entry in entries.values()]
+    out: list[NDArray[np.float32]] = [
+        np.concatenate([to(part).ravel() for to, part in zip(converts, row, strict=True)]) for row in rows
+    ]
+    return np.stack(out) if batch else out[0]
+
+
+def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: str) -> Entry:
     from gymnasium.spaces import Box, flatdim, flatten
 
     check = checked(space, scaled, place)
+    raw: tuple[int, ...] = space.shape or ()
     if not isinstance(space, Box):
-        return (flatdim(space),), False, lambda seen: np.asarray(flatten(space, check(seen)), np.float32)
-    shape, pixels = space.shape or (1,), is_pixels(space)
+        size = stack * flatdim(space)
+        return Entry((size,), False, path, raw, lambda seen: np.asarray(flatten(space, check(seen)), np.float32))
+    shape, pixels = raw or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
     own = own if len(own) <= 3 else (math.prod(own),)
@@ -216,7 +242,7 @@ def _converted(
         frame = np.asarray(np.moveaxis(array, 0, -1) if first else array, np.float32).reshape(own)
         return frame / FULL if divided else frame
 
-    return own, divided, convert
+    return Entry((*own[:-1], stack * own[-1]), divided, path, raw, convert)
 
 
 def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

@@ -38,7 +38,8 @@ class Policy:
     ) -> None:
         self.network, self.weights = network, weights  # [P]
         self.about = about or {}  # the facts in the champion's file
-        self._continuous = environment_of(experiment.environment).continuous
+        self._environment = environment_of(experiment.environment)
+        self._continuous = self._environment.continuous
         self._tensorflow = experiment.policy.player == "tensorflow"
         self._origin = f"{experiment.algorithm} for {experiment.environment.id}"
         self._state: NDArray[np.float32] | None = None  # [S] or [B, S]; None: episodes begin
@@ -48,12 +49,13 @@ class Policy:
         seen = f"observations {self.network.shape}, {self.network.actions} {numbers}"
         return f"<Policy of {self._origin}: {seen}, {len(self.weights):,} weights>"
 
-    def __call__(self, observations: NDArray[Any], action_masks: NDArray[Any] | None = None) -> Any:
+    def __call__(self, observations: Any, action_masks: NDArray[Any] | None = None) -> Any:
         """Return the action of the highest score, the first of equals; of continuous actions, their means.
 
         observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
-        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape; TypeError:
-        texts, complex or masked numbers.
+        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. A Dict or Tuple is as the
+        environment, or a vector of them, gives it. ValueError: another shape or other entries; TypeError: texts,
+        complex or masked numbers.
         """
         scores = self.scores(observations)[..., : self.network.actions]
         if self._continuous:
@@ -63,7 +65,7 @@ class Policy:
         actions = scores.argmax(axis=-1)
         return int(actions) if scores.ndim == 1 else actions
 
-    def scores(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+    def scores(self, observations: Any) -> NDArray[np.float32]:
         """Return all outputs of the network: a score of each action, then those of other heads, such as a value.
 
         observations [*shape] -> [O], or [B, *shape] -> [B, O]. For continuous actions the first outputs are their
@@ -81,14 +83,15 @@ class Policy:
             self._state[np.asarray(ended, np.bool_)] = 0
 
     def step(
-        self, observations: NDArray[Any], state: NDArray[np.float32] | None = None
+        self, observations: Any, state: NDArray[np.float32] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return all outputs and the next hidden states, and keep none; `state` None: episodes begin.
 
         observations [*shape] and state [S] -> [O] and [S], or [B, *shape] and [B, S] -> [B, O] and [B, S]. S is
         `network.memory`, 0 without memory. ValueError: another shape.
         """
-        seen, shape = real_array(observations).astype(np.float32, copy=False), self.network.shape
+        seen = real_array(self._environment.array_of(observations)).astype(np.float32, copy=False)
+        shape = self.network.shape
         if shape not in (seen.shape, seen.shape[1:]):
             raise ValueError(
                 f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"

@@ -152,6 +152,61 @@ def test_a_stack_has_what_was_shown_where_an_environment_changes_its_array(space
         gymnasium.registry.pop("Alone-v0")
 
 
+@pytest.fixture(params=[1, 0], ids=["one", "normalised"])
+def policy(request: pytest.FixtureRequest) -> evo.Policy:
+    experiment = Experiment.build(
+        environment={"id": "gymnasium:Entries-v0", "normalise": 0 if request.param else 20}, policy={"kind": "linear"}
+    )
+    weights = np.random.default_rng(1).normal(size=experiment.network().size).astype(np.float32)
+    return evo.Policy(experiment.network(), weights, experiment)
+
+
+def test_a_policy_takes_observations_as_the_environment_gives_them(policy: evo.Policy) -> None:
+    vector = gymnasium.make_vec("Entries-v0", num_envs=3, vectorization_mode="sync")
+    batch, one = vector.reset(seed=5)[0], Several().reset(seed=5)[0]
+    expected = policy.scores(policy._environment.env().reset(seed=5)[0])
+    assert np.ptp(expected) > 0
+    np.testing.assert_array_equal(policy.scores(one), expected)
+    np.testing.assert_array_equal(policy.scores(batch)[0], expected)
+    assert policy(batch).shape == (3,)
+
+
+def test_a_policy_takes_a_tuple_and_a_batch_of_them() -> None:
+    experiment = Experiment.build(environment={"id": "gymnasium:Blackjack-v1"}, policy={"kind": "linear"})
+    weights = np.arange(experiment.network().size, dtype=np.float32)
+    policy = evo.Policy(experiment.network(), weights, experiment)
+    one = policy.scores((14, 2, 1))
+    np.testing.assert_array_equal(policy.scores((np.array([3, 14]), np.array([1, 2]), np.array([0, 1])))[1], one)
+    np.testing.assert_array_equal(policy.scores(np.eye(45, dtype=np.float32)[[14, 34, 44]].sum(0)), one)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"grey": None}, r"it must have the entries grey, inner.0, inner.1, picture"),
+        ({"grey": np.zeros((5, 4))}, r'"grey"\] of shape \(5, 4\); \(4, 5\) or \(B, 4, 5\) fit, alike in all'),
+        ({"grey": np.zeros((2, 4, 5))}, r'"inner.0"\] of shape \(\); \(\) or \(B,\) fit, alike in all entries'),
+        ({"inner": (3, np.zeros(2))}, r'"inner.0"\] 3; it must be of Discrete\(3\)'),
+    ],
+)
+def test_a_policy_names_what_does_not_fit(policy: evo.Policy, change: dict[str, Any], said: str) -> None:
+    seen = {**Several().reset(seed=5)[0], **change}
+    with pytest.raises(ValueError, match=said) as error:
+        policy({name: part for name, part in seen.items() if part is not None})
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_policy_of_arrays_takes_no_dict_and_one_of_a_stack_no_single_frame() -> None:
+    for options, error, said in (
+        ({"id": "gymnasium:CartPole-v1"}, TypeError, "tables"),
+        ({"id": "gymnasium:Entries-v0", "stack": 2}, ValueError, "environment.stack = 2 a network sees several"),
+    ):
+        experiment = Experiment.build(environment=options, policy={"kind": "linear"})
+        policy = evo.Policy(experiment.network(), np.zeros(experiment.network().size, np.float32), experiment)
+        with pytest.raises(error, match=said):
+            policy(Several().reset(seed=5)[0])
+
+
 def test_normalised_pixels_are_not_divided_first() -> None:
     environment = make(Options(id="gymnasium:Entries-v0", normalise=20))
     assert environment.notices == ()
