@@ -76,7 +76,7 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
 }
 
 
-QUICK = ("ppo", "a2c", "continuous", "segments behind Gymnasium")
+QUICK = ("ppo", "a2c", "segments behind Gymnasium")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])
@@ -104,7 +104,7 @@ def test_another_seed_is_another_run() -> None:
     assert (one.state()["weights"] != other.state()["weights"]).any()
 
 
-@pytest.mark.parametrize("mask", ["fatal", "reverse"])
+@pytest.mark.parametrize("mask", ["fatal", pytest.param("reverse", marks=pytest.mark.long)])
 def test_no_action_is_ever_taken_that_the_mask_rules_out(mask: str) -> None:
     world = {"mask": mask, "observation": "planes", "actions": "absolute"}
     algorithm = on_board(world=world, envs=40, horizon=30)
@@ -290,7 +290,7 @@ def test_points_of_gamma_rise_from_frame_0_and_lie_between_0_and_1() -> None:
     (ppo, {"learning_rate": 1e-2}),
     pytest.param(ppo, {"asynchronous": True, "learning_rate": 2e-2}, marks=pytest.mark.long),
     (a2c, {"learning_rate": 3e-2}),
-    (reinforce, {"learning_rate": 3e-2}),
+    pytest.param(reinforce, {"learning_rate": 3e-2}, marks=pytest.mark.long),
     pytest.param(reinforce, {"baseline": "leave_one_out", "learning_rate": 3e-2}, marks=pytest.mark.long),
 ], ids=["ppo", "asynchronous", "a2c", "reinforce", "leave one out"])  # fmt: skip
 def test_rewarded_actions_are_learned(module: Any, options: dict[str, Any]) -> None:
@@ -396,7 +396,7 @@ horizon = 8
 @pytest.mark.parametrize(
     ("changed", "frames", "counted"),
     [
-        (("ppo.envs=5", "ppo.normalise_rewards=true"), 40, 2 * 48 + 3 * 40),
+        pytest.param(("ppo.envs=5", "ppo.normalise_rewards=true"), 40, 2 * 48 + 3 * 40, marks=pytest.mark.long),
         pytest.param(("ppo.asynchronous=false",), 48, 5 * 48, marks=pytest.mark.long),
         pytest.param(("environment.size=6", "environment.mask=fatal"), 48, 5 * 48, marks=pytest.mark.long),
         pytest.param(("run.algorithm=a2c",), 48, 5 * 48, marks=pytest.mark.long),

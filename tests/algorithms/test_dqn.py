@@ -83,6 +83,7 @@ def test_a_classic_run_that_stops_after_every_generation_equals_the_straight_one
     assert [line["updates"] for line in lines] == [6, 7, 7, 7, 7]  # of 48 frames each, and the remainder
 
 
+@pytest.mark.long
 def test_a_run_whose_discount_changes_is_resumed_exactly(place: Path) -> None:
     words = ("--set", "dqn.gamma_points=[[0, 0.5], [200, 0.9]]")
     straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 4)

@@ -64,6 +64,7 @@ def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Req
     return drive(algorithm, numbers, algorithm._method.setup.environment, algorithm._method.setup.network)
 
 
+@pytest.mark.long
 def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_bit_for_bit() -> None:
     environment, same = (
         board(),

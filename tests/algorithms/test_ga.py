@@ -441,6 +441,7 @@ def test_options_that_make_no_sense_are_refused(keys: dict[str, object]) -> None
         make(**keys)
 
 
+@pytest.mark.long
 def test_cart_pole_is_learned_within_a_few_generations() -> None:
     environment = gymnasium.make(gymnasium.Options(id="gymnasium:CartPole-v1", max_steps=200))
     network = Network.build(Policy(kind="mlp", dense=[4]), environment.shape, environment.actions)

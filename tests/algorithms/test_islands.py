@@ -234,6 +234,7 @@ def verified(where: Path, run: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_for_any_workers_and_is_verified_replayed_and_forked(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(CATCH)
     summary = summary_of(tmp_path, "small.toml", *SET, "--run-dir", "run")

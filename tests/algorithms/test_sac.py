@@ -30,6 +30,7 @@ from tests.algorithms.learners import made as made_by
 from tests.helpers.calling import summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import plain_scores
+from tests.helpers.sampling import sampled
 from tests.helpers.specs import spec
 from tests.learning import plain_passes
 from tests.run import shaken
@@ -289,7 +290,7 @@ def test_after_every_generation_a_restored_algorithm_goes_on_as_the_straight_one
     assert straight.method.learner.updates > 0
 
 
-@pytest.mark.parametrize("extra", [0, 1], ids=["td3", "sac"])
+@pytest.mark.parametrize("extra", sampled([0, 1], 1), ids=["td3", "sac"])
 def test_forked_workers_can_compile_what_records_actions_of_tanh(tmp_path: Path, extra: int) -> None:
     policy = {"kind": "mlp", "dense": [9], "output": "tanh"}
     prepare(spec(tmp_path, {"id": "pendulum"}, policy, extra_outputs=extra, transitions_from="segments"))
@@ -301,7 +302,8 @@ HASHES = {
 }
 
 
-@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["sac", "td3"])
 def test_one_hash_for_any_number_of_workers_and_threads_and_through_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -61,6 +61,8 @@ def experiment(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
+@pytest.mark.long
 def test_a_run_with_own_operators_is_the_same_for_any_workers_resumed_verified_and_replayed(experiment: Path) -> None:
     usual = summary_of(experiment, "small.toml", "--run-dir", "usual")
     own = summary_of(experiment, "small.toml", *BOTH, "--run-dir", "own")

@@ -361,6 +361,7 @@ def test_a_smoke_run_measures_every_section_and_fails_on_nothing_but_ratios() ->
     assert child.returncode == int("too slow: " in child.stderr), child.stderr  # other tests may run beside it
 
 
+@pytest.mark.long
 def test_a_search_of_another_library_is_trained_as_an_algorithm(tmp_path: Path) -> None:
     asked = ("run.algorithm=searches", "searches.library=deap", "searches.population=32", "searches.sigma=0.5")
     load([searches])

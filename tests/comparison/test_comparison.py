@@ -336,6 +336,7 @@ def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> No
     assert at_once("learner.threads=1000") == cores()  # nothing learns
 
 
+@pytest.mark.long
 def test_the_library_trains_a_comparison_and_refuses_what_is_none(folder: Path) -> None:
     lines = list[str]()
     (folder / "both.toml").write_text(COMPARISON.replace("seeds = [1, 2]", "seeds = [1]"))
@@ -368,6 +369,7 @@ def test_scores_of_one_test_episode_have_no_interval_and_are_compared_all_the_sa
     assert "measured again" in called(folder, "verify", run, program="evo")[0]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(cores() < 2, reason="one core")
 def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=20"))
@@ -656,6 +658,7 @@ def typed(*words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_with_fewer_generations_a_run_that_has_more_is_only_tested_as_is_asked_for(folder: Path) -> None:
     (folder / "both.toml").write_text(
         COMPARISON.replace("generations=2", "generations=5").replace("episodes=20", "episodes=30")

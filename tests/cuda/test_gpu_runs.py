@@ -124,6 +124,7 @@ def test_segments_on_a_gpu_give_the_hash_of_the_cpu(tmp_path: Path) -> None:
     assert comparable(found) == comparable(expected)
 
 
+@pytest.mark.long
 def test_a_device_that_is_missing_or_has_other_bits_ends_a_run_with_5(tmp_path: Path) -> None:
     words = ("tiny.toml", "--set", "workers.kind=gpu")
     assert "sees no GPU" in run(tmp_path, *words, code=5, **{VISIBLE: "-1"})["error"]

@@ -12,6 +12,7 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs" / "from_deap.md").read_text()
 
 
+@pytest.mark.long
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     loop, ask_and_tell, objectives = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

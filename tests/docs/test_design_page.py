@@ -15,5 +15,6 @@ def test_the_table_of_hops_is_what_a_trace_finds() -> None:
     assert page[start : start + len(lines)] == lines, "python -m tests.docs.hops prints the table"
 
 
+@pytest.mark.long
 def test_a_step_is_six_files_below_the_loop() -> None:
     assert len(hops("GA")) - 1 <= 6

@@ -16,6 +16,7 @@ from tests.helpers.learning import tensorflow  # noqa: F401
 PAGE = (Path(__file__).parents[2] / "docs" / "fitness.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras, which saves
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keras = pytest.importorskip("keras")

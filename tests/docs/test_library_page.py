@@ -41,13 +41,13 @@ EXPORTED = {
 }
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(15, marks=pytest.mark.long)])  # the last start processes for runs
-def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+@pytest.mark.long
+def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
     assert len(examples) == 15
     namespace: dict[str, object] = {}
-    for number, example in enumerate(examples[:count], 1):
+    for number, example in enumerate(examples, 1):
         exec(compile(example, f"example {number}", "exec"), namespace)
     elites = evo.Run("archive").elites
     assert elites

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.calling import ROOT, command
+from tests.helpers.sampling import sampled
 
 SKELETONS = ROOT / "evo" / "cli" / "skeletons"
 BEGIN = "    state.walker[b] = options.cells // 2\n"
@@ -17,7 +18,7 @@ TIMEOUT = 120.0  # seconds
 SOONER = ("-c", "from evo.games import faults; faults.EVERY = 0.5; from evo.cli import main; main.main_run()")
 
 
-@pytest.mark.parametrize(("function", "line"), [("begin", BEGIN), ("step", STEP)])
+@pytest.mark.parametrize(("function", "line"), sampled([("step", STEP), ("begin", BEGIN)]))
 def test_a_loop_without_an_end_is_named_with_its_line(tmp_path: Path, function: str, line: str) -> None:
     source = (SKELETONS / "game.py").read_text()
     assert source.count(line) == 1

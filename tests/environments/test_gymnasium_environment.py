@@ -307,7 +307,12 @@ FEW = {
 
 @pytest.mark.usefixtures("rich")
 @pytest.mark.parametrize(
-    "name", [name for name in registry.names("algorithms") if not registry.find("algorithms", name).Options.learns]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("ga", "sep_cma_es") else [pytest.mark.long])
+        for name in registry.names("algorithms")
+        if not registry.find("algorithms", name).Options.learns
+    ],
 )
 def test_every_search_selects_alike_whatever_the_size_of_rewards(name: str, tmp_path: Path) -> None:
     found = []
@@ -375,7 +380,12 @@ def test_a_module_that_registers_environments_is_named_by_plugin(tmp_path: Path,
         Experiment.load(tmp_path / "small.toml", f"environment.id=gymnasium:walks_{backend}:Walk-v0")
 
 
-def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "commands", [("verify",), pytest.param(("evaluate", "report"), marks=pytest.mark.long)], ids=["verify", "others"]
+)
+def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(
+    tmp_path: Path, commands: tuple[str, ...]
+) -> None:
     words = registered(tmp_path, "other_walks")
     (tmp_path / "variants.py").write_text(
         "import gymnasium, other_walks\n"
@@ -386,10 +396,10 @@ def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(tmp
         tmp_path, words[0], *variant, "--run-dir", "run", apart=True
     )  # registered by another module than its own
     found = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for command, code in (("verify", 2), ("evaluate", 2), ("report", 2)):
+    for command in commands:
         line = [sys.executable, "-m", "evo", command, "run"]
         done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
-        assert done.returncode == code, done.stderr
+        assert done.returncode == 2, done.stderr
         assert "DIFFERS" not in done.stdout
         assert "--plugin MODULE" in done.stderr
 

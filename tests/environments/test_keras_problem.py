@@ -64,7 +64,8 @@ def test_a_model_of_any_layers_is_rebuilt_with_the_same_outputs() -> None:
     assert describe(small())[0] == describe(small())[0]  # though Keras has counted on
 
 
-@pytest.mark.parametrize("units", [15, pytest.param(1440, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("units", [15, 1440])
 def test_a_search_with_workers_kills_and_resumes_has_the_bits_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, units: int
 ) -> None:

@@ -23,6 +23,7 @@ from evo.environments.problem import Problem
 from evo.errors import ConfigurationError, MissingPluginError
 from evo.plugins import registry
 from tests.helpers.calling import called, summary_of
+from tests.helpers.sampling import sampled
 from tests.plugins import curves
 
 PLUGIN = ("--plugin", "tests.plugins.curves")
@@ -115,7 +116,7 @@ def test_the_start_is_where_the_search_begins_and_bounds_hold(tmp_path: Path) ->
     assert bounded.fitness == 2.0
 
 
-@pytest.mark.parametrize("name", ["fitness", "problem"])
+@pytest.mark.parametrize("name", sampled(["fitness", "problem"]))
 def test_processes_kills_and_resumes_change_no_bit_and_everything_can_be_verified(tmp_path: Path, name: str) -> None:
     file = experiment(tmp_path, name)
     whole = summary_of(tmp_path, file, *SMALL, *PLUGIN, "--backend", "serial", "--run-dir", "whole")
@@ -129,6 +130,7 @@ def test_processes_kills_and_resumes_change_no_bit_and_everything_can_be_verifie
     assert facts["mean"] == whole["champion"]["test"]["mean"]
 
 
+@pytest.mark.long
 def test_a_candidate_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     file = experiment(tmp_path, "deadly")
     worst = ("--set", "workers.on_poison=worst", "--workers", 2)
@@ -172,7 +174,7 @@ def test_values_that_are_not_finite_rank_worst(tmp_path: Path) -> None:
     assert summary["champion"]["fitness"] > 0
 
 
-@pytest.mark.parametrize("algorithm", ["sep_cma_es", "ga", "map_elites"])
+@pytest.mark.parametrize("algorithm", sampled(["sep_cma_es", "ga", "map_elites"]))
 def test_fitness_near_the_largest_that_counts_is_computed_with_without_a_warning(
     tmp_path: Path, algorithm: str
 ) -> None:
@@ -360,7 +362,7 @@ def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_
     assert "differs" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("algorithm", ["nsga2", "map_elites"])
+@pytest.mark.parametrize("algorithm", sampled(["map_elites", "nsga2"]))
 def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Path, algorithm: str) -> None:
     options = {
         "nsga2": {"objectives": ["return", "-cost"], "population": 16, "survivors": 8},

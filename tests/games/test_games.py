@@ -26,6 +26,7 @@ from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
 from evo.testing.environments import PlainEnv
 from tests.helpers.calling import ROOT, command, summary_of
+from tests.helpers.sampling import sampled
 
 CATALOGUE = Path(__file__).parents[2] / "evo" / "games" / "catalogue"
 GAMES = sorted(["snake", *(path.stem for path in CATALOGUE.glob("[!_]*.py"))])
@@ -112,12 +113,17 @@ make = Game(
 """
 
 
-def test_a_run_of_a_game_that_reads_outside_of_its_arrays_late_ends_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replayed", sampled([False, True]))
+def test_a_run_of_a_game_that_reads_outside_of_its_arrays_late_ends_with_its_line(
+    tmp_path: Path, replayed: bool
+) -> None:
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "late.toml").write_text('[environment]\nid = "late"\n[policy]\nkind = "linear"\n')
     words = ("--plugin", "late", "--generations", 1, "--set", "ga.population=128", "--backend", "serial")
     error = summary_of(tmp_path, "late.toml", *words, "--run-dir", "run", code=2, apart=True)["error"]
     assert "game late: step failed outside of its arrays (late.py:19): IndexError" in error
+    if not replayed:
+        return
     line = [sys.executable, "-m", "evo", "replay", "run", "--plugin", "late", "--json"]
     found = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
@@ -331,6 +337,7 @@ def test_a_game_that_fails_at_once_is_told_with_the_line_of_its_name(tmp_path: P
     assert error.startswith("late.toml:4: environment.id: game late: begin failed (late.py:15)")
 
 
+@pytest.mark.long
 def test_a_game_that_fails_before_the_first_generation_leaves_no_directory_in_the_way(tmp_path: Path) -> None:
     """The corrected game trains with the same command; its kernels are those of the game that fails late."""
     words = ("late.toml", "--plugin", "late", "--generations", 1, "--run-dir", "run")

@@ -26,6 +26,7 @@ from evo.testing.environments import EMPTY, FRESH, GameTests, rollout_of
 from evo.training import testing
 from evo.training.testing import Recording
 from tests.helpers.calling import ROOT, summary_of
+from tests.helpers.sampling import sampled
 
 SKELETON = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()
 NUMBERS = count()
@@ -66,6 +67,7 @@ def test_a_picture_that_cannot_be_drawn_is_named_before_the_run(written: Written
         written((PICTURE, new)).check()
 
 
+@pytest.mark.long
 def test_a_run_is_complete_where_a_picture_of_its_game_fails_late(
     written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,7 +294,7 @@ def test_a_game_without_pictures_skips_their_test(written: Written) -> None:
         tests.test_pictures_are_drawn_where_there_are_any()
 
 
-@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("mode", sampled(["SAME_STEP", "DISABLED"]))
 def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
     written: Written, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
@@ -304,8 +306,9 @@ def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
         tests.test_environments_of_a_vector_are_single_ones()
 
 
+@pytest.mark.parametrize("kind", sampled(["greedy", "softmax", "epsilon_greedy"]))
 def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_every_way_to_play(
-    written: Written,
+    written: Written, kind: Any
 ) -> None:
     mask = (
         "def mask(state, options, b, out):\n    out[:] = options.cells < 12 or state.walker[b] != 7\n\n\nmake = Game("
@@ -315,10 +318,9 @@ def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_ev
     environment = environment.definition(environment.options.model_copy(update={"cells": 13}))
     told = rf"game {environment.definition.module}: mask allowed no action after \d+ steps of the episode of seed \d+; "
     seeds = np.arange(20, dtype=np.uint64)
-    segment = Segment(environment.game.begin(seeds), 9)
-    for kind, play in (("greedy", Episodes(seeds)), ("softmax", segment), ("epsilon_greedy", segment)):
-        with pytest.raises(ConfigurationError, match=told):
-            rollout_of(environment).play(Task(FRESH, play, ActionRule(kind, 1.0)), EMPTY)
+    play = Episodes(seeds) if kind == "greedy" else Segment(environment.game.begin(seeds), 9)
+    with pytest.raises(ConfigurationError, match=told):
+        rollout_of(environment).play(Task(FRESH, play, ActionRule(kind, 1.0)), EMPTY)
     with pytest.raises(ConfigurationError, match=told):
         [play_at_random(environment, seed) for seed in range(9)]
 

@@ -64,6 +64,7 @@ def test_sets_of_environments_have_discounted_sums_of_their_own() -> None:
     assert again.sums_by_name()["reward_sums"].tolist() == [1.5, 1.5]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_an_observation_normaliser_is_folded_into_a_recurrent_first_layer(kind: str) -> None:
     network = Network.build(Policy(layers=[f"{kind} 5"]), (4,), 2)

@@ -116,7 +116,14 @@ def test_a_gradient_through_time_is_that_of_the_plain_form_bit_for_bit(
 SEVERAL = Network.build(Options(layers=["dense 7", "tanh", "gru 16", "norm", "relu", "lstm 20", "dense 5"]), (6,), 3)
 
 
-@pytest.mark.parametrize("pieces", [Pieces(2), Pieces(32, 5), Pieces(BLOCK)])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param(Pieces(2), marks=pytest.mark.long),
+        Pieces(32, 5),
+        pytest.param(Pieces(BLOCK), marks=pytest.mark.long),
+    ],
+)
 def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytest.MonkeyPatch, pieces: Pieces) -> None:
     count = 2 * BLOCK + 70
     rows = rows_of(count, pieces.steps)
@@ -239,6 +246,7 @@ class KerasForm:
         return [tf.constant(part[None]) for part in np.split(state, np.cumsum(sizes)[:-1])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("burn_in", [0, 2])
 @pytest.mark.parametrize("name", ["ppo", "a2c, masked", "pqn, squared"])
 def test_gradients_of_every_loss_are_those_of_keras_but_for_rounding(name: str, burn_in: int, tensorflow: Any) -> None:

@@ -20,6 +20,7 @@ from evo.learning.normalisers import ObservationNormaliser
 from evo.networks.chain import fitted
 from evo.networks.network import Network, Options
 from tests.helpers.networks import ENTRIES, branched, plain_scores, random_observations, random_weights
+from tests.helpers.sampling import sampled
 from tests.kernels.plain_kernel import forward_plain
 from tests.kernels.test_lanes import bits, scores_of_width
 from tests.learning import plain_passes as plain
@@ -33,7 +34,7 @@ def seen(network: Network, count: int, seed: int = 2) -> np.ndarray:
 
 
 @pytest.mark.parametrize("memory", ["", pytest.param("gru 5", marks=pytest.mark.long)])
-@pytest.mark.parametrize("forward", [lanes.forward, forward_plain])
+@pytest.mark.parametrize("forward", sampled([lanes.forward, forward_plain]))
 def test_entries_have_the_bits_of_a_plain_loop_on_every_lane(memory: str, forward) -> None:  # type: ignore[no-untyped-def]
     network = branched(memory)
     weights, observations = random_weights(network, 1), seen(network, 16)
@@ -42,6 +43,7 @@ def test_entries_have_the_bits_of_a_plain_loop_on_every_lane(memory: str, forwar
         assert bits(scores_of_width(network, weights, observations[:width], width, forward)) == bits(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [3, 130])
 def test_the_learner_plays_and_derives_the_bits_of_the_plain_form(count: int) -> None:
     network = branched()

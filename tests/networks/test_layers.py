@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,15 +24,20 @@ from evo.networks.network import Network, Options
 from evo.store.champion import network_layers
 from evo.training.beginning import fit
 from tests.helpers.networks import layered, plain_scores, random_observations, random_weights
+from tests.helpers.sampling import sampled
 from tests.kernels.plain_kernel import forward_plain
 from tests.kernels.test_lanes import ZEROS, bits, scores_of_width
 
 SHAPE = (10, 10, 1)
 
 
-@given(layered(trees=True), st.integers(0, 2**32 - 1), ZEROS, st.data())
+KERNELS = sampled([lanes.forward, forward_plain])
+
+
+@pytest.mark.parametrize("forward", KERNELS)
+@given(network=layered(trees=True), seed=st.integers(0, 2**32 - 1), zeros=ZEROS, data=st.data())
 def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
-    network: Network, seed: int, zeros: float, data: st.DataObject
+    network: Network, seed: int, zeros: float, data: st.DataObject, forward: Any
 ) -> None:
     width = data.draw(st.sampled_from(WIDTHS))
     weights, observations = random_weights(network, seed), random_observations(network, width, seed + 1, zeros)
@@ -39,26 +45,25 @@ def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
     expected = bits(plain_scores(network, weights, observations))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "LARGE", data.draw(st.sampled_from((0, layout.LARGE))))
-        for forward in (lanes.forward, forward_plain):
-            assert bits(scores_of_width(network, weights, observations, width, forward)) == expected
+        assert bits(scores_of_width(network, weights, observations, width, forward)) == expected
 
 
-@given(layered(memory=True), st.integers(0, 2**32 - 1), ZEROS, st.data())
+@pytest.mark.parametrize("forward", KERNELS)
+@given(network=layered(memory=True), seed=st.integers(0, 2**32 - 1), zeros=ZEROS, data=st.data())
 def test_recurrent_layers_have_the_bits_of_a_plain_loop_step_by_step_on_every_lane(
-    network: Network, seed: int, zeros: float, data: st.DataObject
+    network: Network, seed: int, zeros: float, data: st.DataObject, forward: Any
 ) -> None:
     width = data.draw(st.sampled_from(WIDTHS))
     weights = random_weights(network, seed)
     weights[np.random.default_rng(seed).random(len(weights)) < 0.1] = -0.0
-    state = np.zeros((3, width, network.memory), np.float32)
+    state = np.zeros((2, width, network.memory), np.float32)
     for step in range(4):
         observations = random_observations(network, width, seed + 1 + step, zeros)
         expected = bits(plain_scores(network, weights, observations, state[0]))
         live = width if step < 3 else 1
-        for memory, forward in zip(state[1:], (lanes.forward, forward_plain), strict=True):
-            found = scores_of_width(network, weights, observations, width, forward, live, memory)
-            assert bits(found[:live]) == expected[: len(expected) // width * live]
-            assert bits(memory[:live]) == bits(state[0, :live])
+        found = scores_of_width(network, weights, observations, width, forward, live, state[1])
+        assert bits(found[:live]) == expected[: len(expected) // width * live]
+        assert bits(state[1, :live]) == bits(state[0, :live])
         if step == 1:
             state[:, 1] = 0  # an episode has begun in one of the lanes
         assert live == width or bits(state[1, live:]) != bits(state[0, live:])  # idle lanes keep theirs

@@ -71,6 +71,7 @@ def test_a_champion_by_itself_plays_as_it_did(release: Path) -> None:
     assert score["mean"] == champion.test.mean
 
 
+@pytest.mark.long
 def test_a_sweep_goes_on_with_the_decisions_of_its_journal(release: Path, tmp_path: Path) -> None:
     shutil.copytree(release, tmp_path / "place")
     status = last_line(tmp_path / "place", *SWEEP)["status"]

@@ -103,6 +103,7 @@ def played(module: Any, play: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("fault", "opponent"), [*((fault, "stubborn") for fault in FAULTS), ("mask", "random"), ("mask", "population")]
 )
+@pytest.mark.long
 def test_a_broken_game_is_named(fault: str, opponent: str, late: Any) -> None:
     episodes = Episodes(np.arange(1, 9, dtype=np.uint64))
     with pytest.raises(ConfigurationError, match=re.escape(f"game late_faults: {FAULTS[fault]}")):
@@ -115,6 +116,7 @@ def test_an_end_that_is_none_has_no_return(late: Any) -> None:
     assert not played(late, episodes, fault="end", opponents={"players": ["stubborn"]}).finite.any()
 
 
+@pytest.mark.long
 def test_rewards_between_two_moves_of_a_seat_add_up(late: Any) -> None:
     """Those of two moves are more thousandths than 32 bits hold."""
     result = played(late, Segment, fault="large", opponents={"players": ["stubborn"]})

@@ -271,9 +271,8 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["ppo", *(pytest.param(one, marks=pytest.mark.long) for one in ("a2c", "pqn", "dqn"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "pqn", "dqn"])
 def test_runs_are_one_whatever_the_workers_and_after_kills_and_resumes(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

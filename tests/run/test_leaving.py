@@ -46,7 +46,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
 QUICK = ("a script that holds it",)
 PARALLEL = [
     pytest.param("a script that holds it", "processes", marks=pytest.mark.long),
-    ("os.fork with a collection", "processes"),
+    pytest.param("os.fork with a collection", "processes", marks=pytest.mark.long),
 ]
 SERIAL = [pytest.param(one, "serial", marks=[] if one in QUICK else [pytest.mark.long]) for one in ENDINGS]
 
@@ -86,6 +86,7 @@ def test_a_script_that_ends_while_it_trains_loses_and_prints_nothing(tmp_path: P
     assert_complete(tmp_path / "run", 4 if one_more else 3)
 
 
+@pytest.mark.long
 def test_a_thread_that_is_cut_off_by_the_end_loses_no_generation(tmp_path: Path) -> None:
     program = """
 seen = threading.Event()

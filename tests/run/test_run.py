@@ -121,8 +121,11 @@ def test_another_seed_is_another_run(small: Path) -> None:
     assert len(hashes) == 2
 
 
-def test_serial_and_any_number_of_processes_end_in_one_hash_and_one_score(small: Path) -> None:
-    ways = [("--backend", "serial"), *(("--backend", "processes", "--workers", n) for n in (1, 2, 3))]
+@pytest.mark.parametrize("workers", [pytest.param((1, 3), marks=pytest.mark.long), (2,)], ids=["1 and 3", "2"])
+def test_serial_and_any_number_of_processes_end_in_one_hash_and_one_score(
+    small: Path, workers: tuple[int, ...]
+) -> None:
+    ways = [("--backend", "serial"), *(("--backend", "processes", "--workers", n) for n in workers)]
     summaries = [summary_of(small, "small.toml", *way) for way in ways]
     assert len({summary["state_hash"] for summary in summaries}) == 1
     assert len({json.dumps(summary["champion"]) for summary in summaries}) == 1

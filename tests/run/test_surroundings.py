@@ -131,6 +131,7 @@ def limited(where: Path, kilobytes: int, *words: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.long
 def test_a_run_takes_little_address_space(small: Path) -> None:
     ended = limited(small, 1_500_000, "--generations", "1")
     assert ended.returncode == 0, ended.stderr

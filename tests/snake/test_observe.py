@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evo.games.game import OptionError
 from snake.rules import MASKS, OBSERVATIONS, Game
+from tests.helpers.sampling import sampled
 from tests.snake.boards import Boards
 from tests.snake.reference import Reference
 
@@ -188,7 +189,7 @@ def test_an_array_that_is_not_in_c_order_is_refused() -> None:
     assert not turned.any()
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("observation", sampled(OBSERVATIONS))
 def test_every_cell_of_every_size_of_board_is_seen_in_its_place(observation: str) -> None:
     for size in range(4, 65):
         way = [(row, column if row % 2 == 0 else size - 1 - column) for row in range(size) for column in range(size)]

@@ -20,7 +20,7 @@ from snake.rules import Game
 from tests.helpers.sampling import sampled
 
 
-@pytest.mark.parametrize("size", sampled([4, 6, 8, 10], 0, 3))
+@pytest.mark.parametrize("size", sampled([4, 6, 8, 10], 1))
 @pytest.mark.parametrize("tail", ["legal", "fatal"])
 @pytest.mark.parametrize("actions", ["absolute", "relative"])
 def test_the_hamiltonian_player_fills_every_even_board(size: int, tail: str, actions: str) -> None:
@@ -30,7 +30,7 @@ def test_the_hamiltonian_player_fills_every_even_board(size: int, tail: str, act
             assert score == size * size - start_length
 
 
-@pytest.mark.parametrize("size", [5, 7, 9])
+@pytest.mark.parametrize("size", sampled([5, 7, 9], 1))
 @pytest.mark.parametrize("actions", ["absolute", "relative"])
 def test_on_an_odd_board_the_hamiltonian_player_fills_it_or_misses_the_last_fruit(size: int, actions: str) -> None:
     for seed in range(4):

@@ -138,7 +138,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", sampled(HOSTILE, *range(0, len(HOSTILE), 3)))
+@pytest.mark.parametrize("what", sampled(HOSTILE, *range(0, len(HOSTILE), 6)))
 def test_every_command_on_a_hostile_run_directory_ends_with_a_line(run: Path, what: str) -> None:
     HOSTILE[what](run)
     for command, *flags in COMMANDS:

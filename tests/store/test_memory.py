@@ -42,6 +42,7 @@ episodes = 4
 REFUSING = ("dqn", "erl", "reinforce", "sac", "td3")
 
 
+@pytest.mark.long
 def test_a_champion_with_memory_goes_on_from_its_state_until_it_is_reset(tmp_path: Path) -> None:
     (tmp_path / "maze.toml").write_text(MAZE)
     summary = summary_of(tmp_path, "maze.toml", "--run-dir", "run", "--no-report")

@@ -222,9 +222,8 @@ def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> N
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
 
 
-@pytest.mark.parametrize(
-    ("size", "asynchronous"), [(14, False), (14, True), pytest.param(18, False, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("size", "asynchronous"), [(14, False), (14, True), (18, False)])
 def test_boards_of_several_sizes_go_on_where_each_was_left_also_in_a_resume(
     tmp_path: Path, size: int, asynchronous: bool
 ) -> None:

@@ -522,7 +522,7 @@ def test_what_cannot_be_verified_is_told_in_a_line(run: Path, words: tuple[str, 
     assert json.loads(out.splitlines()[-1])["status"] == "failed"
 
 
-@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("ours", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_replay_that_differs_may_be_the_fault_of_a_game_that_is_not_ours(
     ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_episodes_that_are_much_longer_than_others_are_not_taken_for_hung(tmp_pa
     assert max(line["seconds"] for line in lines) > 3.0  # one of these episodes takes that long
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="what other processes have spent is in /proc")
 def test_a_process_that_waits_for_one_that_computes_is_not_taken_for_hung() -> None:
     with Pool(spec(prepare="prepare_by_a_child", deadline=0.5), [{}]) as pool:

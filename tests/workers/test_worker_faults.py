@@ -133,7 +133,9 @@ def test_a_poisoned_candidate_ranks_worst_alone_and_the_record_says_so(
     candidate = number // EPISODES
     monkeypatch.setenv("DEADLY", name)
     worst = ("--set", "workers.on_poison=worst")
-    hashes = {str(run(walk, f"workers-{n}", *worst, "--workers", n)["state_hash"]) for n in (1, 3)}
+    run(walk, "workers-3", *worst, "--workers", 3)
+    _, err = called(walk, "walk.toml", "--run-dir", "workers-1", *PLUGIN, *worst, "--workers", 1)
+    hashes = {Store.read(walk / name).state_hash for name in ("workers-1", "workers-3")}
     assert len(hashes) == 1
     harmed, undisturbed = Store.read(walk / "workers-3"), Store.read(walk / "undisturbed")
     assert hashes != {undisturbed.state_hash}
@@ -145,7 +147,6 @@ def test_a_poisoned_candidate_ranks_worst_alone_and_the_record_says_so(
     assert candidate not in record["survivors"]
     for column in ("parent", "key", "return", "frames"):
         assert np.array_equal(record[column][others], wanted[column][others])
-    _, err = called(walk, "walk.toml", "--run-dir", "told", *PLUGIN, *worst)
     assert f"candidate {candidate} of generation 1 ended every worker" in err
     assert "ranks worst" in err
 

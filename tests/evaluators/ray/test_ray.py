@@ -108,6 +108,7 @@ def test_changes_that_a_comparison_file_asks_for_name_no_host_either(small: Path
     assert not (small / "runs").exists()
 
 
+@pytest.mark.long
 def test_a_run_directory_that_names_a_host_is_only_played_here_and_not_resumed_there(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
