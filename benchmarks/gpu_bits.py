@@ -76,13 +76,21 @@ def played() -> Iterator[tuple[str, Environment, Policy]]:
 
 
 def compared(clock: Clock, one: Callable[[str], str], names: Sequence[str]) -> bool:
-    """Print whether each of these has the bits of the CPU, and return whether all have; processes share the GPU."""
+    """Print whether each of these has the bits of the CPU, and return whether all have; processes share the GPU.
+
+    TimeoutError where no time is left, as where the GPU hangs.
+    """
     equal, context = True, multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max(1, min(8, hardware.cores())), context) as processes:
-        for done in as_completed([processes.submit(timed, one, name) for name in names]):
+    processes = ProcessPoolExecutor(max(1, min(8, hardware.cores())), context)
+    try:
+        for done in as_completed([processes.submit(timed, one, name) for name in names], max(clock.left, 1)):
             name, error, took = done.result()
             equal = equal and not error
             clock.say(compared=name, bits_equal=not error, error=error, seconds=round(took, 1))
+    finally:
+        for process in multiprocessing.active_children():
+            process.kill()
+        processes.shutdown(cancel_futures=True)
     return equal
 
 
@@ -91,8 +99,8 @@ def timed(one: Callable[[str], str], name: str) -> tuple[str, str, float]:
     began = time.monotonic()
     try:
         error = one(name)
-    except EvoError as wrong:
-        error = str(wrong)
+    except Exception as wrong:  # of whatever kind: others are compared
+        error = str(wrong) if isinstance(wrong, EvoError) else f"{type(wrong).__name__}: {wrong}"
     return name, error, time.monotonic() - began
 
 

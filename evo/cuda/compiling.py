@@ -210,7 +210,7 @@ def _compiled(source: Source | GameSource, signature: tuple[Any, ...]) -> str:
         raise ConfigurationError(f"{what} uses {found}, whose last bits differ on a GPU; evo.games has exact functions")
     try:
         ptx = ptx_of(source.of_device(DeviceFunction, TWINS), signature)
-    except (NumbaError, ImportError, AttributeError) as error:  # or a library that Numba needs is another version's
+    except (NumbaError, ImportError, AttributeError, RuntimeError) as error:  # or it finds no library, or an old one
         raise ConfigurationError(f"{what} cannot be compiled for GPUs: {error}") from error
     if forbidden := forbidden_in(ptx):
         found = ", ".join(sorted({*forbidden})[:3])

@@ -16,9 +16,9 @@ from numba import cuda, types
 from evo.cuda.layers import forward
 from evo.cuda.plain import add_at, barrier, is_finite, load1, shaped, store1
 from evo.cuda.weights import rebuild
-from evo.games.step import begin, play
-from evo.records import GOES_ON
-from evo.rollouts.action_rules import choose
+from evo.games.step import begin, play, record_following
+from evo.records import GOES_ON, TRUNCATED
+from evo.rollouts.action_rules import choose, write_action
 from evo.rollouts.segments import step_env
 
 LANES = 32
@@ -64,13 +64,18 @@ def width_for(live: int) -> int:
 
 def play_episodes(
     table, parts, scale, parents, rows, mates, keys, sigmas, scale_row, crossover, seeds, items, epsilon, weights, x,
-    first, second, state, rules, envs, allowed, actions, ended, finite, slots, queue
+    first, second, state, rules, envs, allowed, actions, ended, finite, slots, chosen, episodes, record, queue
 ):  # fmt: skip
     """Play all items of work; write `ended` [R], and `finite` and lane `slots` [I] of items.
 
+    Unless they are None, actions `chosen` [M], their `episodes` [M], which are rows of `ended`, and a `record` are
+    written, those of an episode in its order; the last row has what there is no room for. What follows a truncated
+    step is recorded as number `episodes`.
+
     The network's tables and the published weights come first, then the candidates, as in a `WeightSource`. An item
     [I, 4] is a candidate, the place of its first of `seeds`, how many there are, and the row of `ended` of the first.
-    A block g has weights[g], x[g] and so on, and 32 environments; `queue` [1] counts the items that blocks have begun.
+    A block g has weights[g], x[g] and so on, and 32 environments; `queue` [2] counts the items that blocks have begun,
+    and recorded steps.
     """
     t, threads, g = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
     index = cuda.shared.array(LANES, types.int32)  # one a line: the simulator tells them apart by their lines
@@ -113,9 +118,16 @@ def play_episodes(
                 if not found:
                     control[FINITE] = 0
                 else:
+                    row = 0
+                    if chosen is not None:  # None by its type, as `record` is: not compiled
+                        row = min(add_at(queue, 1, 1), episodes.shape[0] - 1)
+                        episodes[row] = place + e
+                        write_action(chosen, row, action, actions[b])
                     _, status = play(
-                        state, rules, b, action, 0, scores, width, t, allowed[b], None, envs, ended, place + e
+                        state, rules, b, action, row, scores, width, t, allowed[b], record, envs, ended, place + e
                     )
+                    if record is not None and status == TRUNCATED:
+                        record_following(state, rules, MASKED, b, row, place + e, record)
                     if status != GOES_ON:
                         new = add_at(control, BEGUN, 1)  # any lane may play any episode
                         if new < count:

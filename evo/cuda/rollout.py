@@ -1,13 +1,14 @@
 """Play tasks on a device: whole episodes of all candidates, or a segment, in one launch each.
 
-What a launch does not play, which is recorded episodes and tasks that are refused, the CPU's kernel plays in the same
-process: its bits are the same.
+What a launch does not play, such as few recorded episodes and tasks that are refused, the CPU's kernel plays in the
+same process: its bits are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,20 @@ from evo import clock
 from evo.cuda import kernels
 from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device, GameSource, arrays_in
+from evo.cuda.parts import of_envs, of_episodes
 from evo.cuda.table import table_of
 from evo.cuda.weights import BY_LAYERS, NO_CROSSOVER, UNIFORM
 from evo.errors import DeviceError
-from evo.games.step import Ended, Envs, are_finite, some
+from evo.games.step import Ended, Envs, Recorder, actions_for, are_finite
 from evo.kernels.layout import activation_size
 from evo.networks.candidates import Rebuilder
 from evo.records import (
-    TERMINATED,
     TRUNCATED,
     ActionRule,
     Episodes,
     Result,
     Segment,
     Task,
-    Transitions,
     WeightSource,
     empty_result,
     joined,
@@ -48,12 +48,15 @@ SMALL_THREADS, SMALL_REGISTERS = LANES, 96
 SMALL = 4096  # floats of a block: those of 16 blocks stay in the L1 cache
 GOLDEN_STEPS = 20
 GOLDEN_FLOPS = 20_000_000  # of a step of all golden candidates, about: what the CPU plays in a second or two
-MOST_BYTES = 1 << 32  # of buffers
+MOST_BYTES, MOST_RECORDED = 1 << 32, 1 << 30  # of buffers, and of what a launch records
+STEPS = 100  # of recorded episodes for which there is room at first, on average
 CROSSOVERS = {"none": NO_CROSSOVER, "uniform": UNIFORM, "layers": BY_LAYERS}
 
 
 class CudaRollout:
     """Plays tasks with one network in one compiled game on a device; buffers are kept there, results are not."""
+
+    few = 340  # recorded episodes of a launch that one core plays in less time, about
 
     def __init__(self, cpu: Rollout, device: Device, threads: int | None = None) -> None:
         """`cpu` plays the same on the CPU."""
@@ -69,7 +72,7 @@ class CudaRollout:
         *tables, padded = table_of(network, self._threads)
         self._network = *tables, network.fresh_scale
         self._floats = padded, seen, most, most  # of a block's buffers
-        self._blocks, self._buffers = 1, self._buffers_of(1)
+        self._blocks, self._buffers, self._steps = 1, self._buffers_of(1), STEPS
         self._programs: dict[tuple[Any, ...], Any] = {}
         self._published = self._parents = np.empty((0, network.size), np.float32)
         self._keep(*self._network, self._parents)
@@ -90,9 +93,9 @@ class CudaRollout:
         source, rule, play = task.weights, task.action_rule, task.play
         named = np.concatenate([source.rows, source.mates, [source.scale]])
         known = ((named >= -1) & (named < len(parents))).all() and self._cpu.takes(rule)
-        if task.record_actions or task.record_transitions or not known or not len(source):
+        if not known or not len(source) or (task.record_transitions and len(source) > 1):
             return (self._play_on_cpu,)
-        how = rule.kind, rule.epsilon, source.scale, source.crossover
+        how = rule.kind, rule.epsilon, source.scale, source.crossover, task.record_actions, task.record_transitions
         if isinstance(play, Episodes):
             return (self._play_episodes, *how) if len(play.seeds) else (self._play_on_cpu,)
         if len(source) > 1 or not len(play.envs) * play.horizon:
@@ -127,6 +130,8 @@ class CudaRollout:
     def _play_episodes(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
         """Play episodes; an item of work is a candidate, and all its episodes or, where blocks are left, some."""
         counts = [(len(task.weights), len(task.play.seeds)) for task in tasks if isinstance(task.play, Episodes)]
+        if (recorder := self._recorder(tasks[0], sum(map(prod, counts)))) is None:
+            return self._play_on_cpu(tasks, parents)
         share = -(-self._blocks // sum(candidates for candidates, _ in counts))
         items = list[NDArray[np.int32]]()
         candidate = seed = row = 0
@@ -142,15 +147,48 @@ class CudaRollout:
         finite, slots = np.zeros(len(work), np.uint8), np.zeros(len(work), np.int64)
         seeds = np.concatenate([task.play.seeds for task in tasks if isinstance(task.play, Episodes)], dtype=np.uint64)
         named = (*self._candidates(tasks, parents), seeds, work, float(tasks[0].action_rule.epsilon))
-        self._run(kernels.play_episodes, tasks[0], named, None, (ended, finite, slots), len(work))
-        results, place, row = [], 0, 0
+        written = (recorder.actions, recorder.episodes, recorder.record) if len(recorder.actions) else (None,) * 3
+        self._run(kernels.play_episodes, tasks[0], named, None, (ended, finite, slots, *written), len(work))
+        results, place, row = list[Result](), 0, 0
         for task, (candidates, episodes), own in zip(tasks, counts, items, strict=True):
             which, rows = slice(place, place + len(own)), slice(row, row + candidates * episodes)
             good = finite[which].reshape(candidates, -1).min(axis=1) != 0
             of_task = Ended(*(array[rows] for array in ended))
             results.append(self._result(task, parents, of_task, good, int(slots[which].sum())))
             place, row = which.stop, rows.stop
-        return results
+        return self._recorded(tasks, parents, results, recorder) if len(recorder.actions) else results
+
+    def _recorder(self, task: Task, count: int) -> Recorder | None:
+        """Return what records episodes as tasks like this one ask for; None: the CPU's kernel had better do that."""
+        if not (task.record_actions or task.record_transitions):
+            return Recorder(actions_for(self._game, 0))
+        recorder = Recorder(actions_for(self._game, self._steps * count))
+        if task.record_transitions:
+            recorder = Recorder.of_game(self._game, recorder.actions, count, self.network.outputs, self.network.memory)
+        size = sum(array.nbytes for array in arrays_in((recorder.actions, recorder.record)))
+        return recorder if count >= self.few and size <= MOST_RECORDED else None
+
+    def _recorded(
+        self, tasks: Sequence[Task], parents: NDArray[np.float32], results: Sequence[Result], recorder: Recorder
+    ) -> list[Result]:
+        """Return results with what was recorded; where there was no room for all of it, all is played again."""
+        if not all(result.finite.all() for result in results):
+            return self._play_on_cpu(tasks, parents)
+        if (rows := sum(result.frames for result in results)) > len(recorder.actions):
+            self._steps = rows * 5 // (4 * sum(result.lengths.size for result in results)) + 1
+            return self._play_episodes(tasks, parents)
+        whole, score = list[Result](), self._cpu.kernel.score  # which computes the outputs of what follows
+        for task, result, (part, followed) in zip(
+            tasks, results, of_episodes(recorder, self._game, results), strict=True
+        ):
+            self._cpu.take(task, 0, parents)
+            progress = np.array([result.frames, result.lane_slots, result.frames, followed])
+            ended = Ended(result.returns.reshape(-1), result.lengths.reshape(-1), result.episode_metrics)
+            played = part.played(True, progress, ended, score)
+            actions = tuple(played.actions) if task.record_actions else None
+            with_them = replace(result, actions=actions, transitions=played.transitions)
+            whole.append(with_them if played.finite else self._cpu.play(task, parents))
+        return whole
 
     def _result(
         self, task: Task, parents: NDArray[np.float32], ended: Ended, good: NDArray[np.bool_], slots: int
@@ -192,7 +230,7 @@ class CudaRollout:
         whole = written.result(len(rows), 0, True, self._cpu.kernel.score)
         if not whole.finite.all():
             return self._play_on_cpu(tasks, parents)
-        return list(_split(whole, [len(part.envs) for part in parts]))
+        return list(of_envs(whole, [len(part.envs) for part in parts]))
 
     def _candidates(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> tuple[Any, ...]:
         """Return the network, published weights, and the names of candidates, as kernels take them first."""
@@ -212,13 +250,14 @@ class CudaRollout:
 
         def arguments() -> list[Any]:
             buffers, own = self._buffers
-            return [*named, *buffers, *(envs or own), *outputs, np.zeros(1, np.int32)]
+            return [*named, *buffers, *(envs or own), *outputs, np.zeros(2, np.int32)]
 
         rule = RULES[task.action_rule.kind]
-        if (program := self._programs.get((kernel, rule))) is None:
+        which = kernel, rule, *map(type, outputs)
+        if (program := self._programs.get(which)) is None:
             first = not self._programs
             source = GameSource(kernel, self._game, rule, self._registers, self.network.memory > 0)
-            program = self._programs[kernel, rule] = self._device.program(source, arguments())
+            program = self._programs[which] = self._device.program(source, arguments())
             if first:
                 most = MOST_BYTES // (4 * (sum(self._floats) + LANES * self.network.memory))
                 self._blocks = max(1, min(self._device.blocks(program, self._threads), most))
@@ -267,34 +306,6 @@ class CudaPlayer(RolloutPlayer):
             rollout, parents = self._of(tasks[numbers[0]])
             results |= zip(numbers, rollout.play_alike([tasks[number] for number in numbers], parents), strict=True)
         return [results[number] for number in range(len(tasks))]
-
-
-def _split(whole: Result, counts: Sequence[int]) -> Iterator[Result]:
-    """Yield the results of parts of a segment, of so many environments each."""
-    envs, transitions = whole.envs, whole.transitions
-    assert envs is not None
-    assert transitions is not None
-    horizon = len(transitions) // len(envs)
-    followed = np.concatenate([[0], np.cumsum(transitions.ends >= TRUNCATED)])
-    over = np.concatenate([[0], np.cumsum((transitions.ends == TERMINATED) | (transitions.ends == TRUNCATED))])
-    env = 0
-    for count in counts:
-        a, b = env * horizon, (env + count) * horizon
-        which = {name: slice(a, b) for name in vars(transitions)}
-        which |= {name: slice(followed[a], followed[b]) for name in which if name.startswith("next_")}
-        own: Any = {name: None if array is None else array[which[name]] for name, array in vars(transitions).items()}
-        slots = horizon * sum(kernels.width_for(min(count - first, LANES)) for first in range(0, count, LANES))
-        yield Result(
-            returns=whole.returns[:, over[a] : over[b]],
-            lengths=whole.lengths[:, over[a] : over[b]],
-            episode_metrics=whole.episode_metrics[:, over[a] : over[b]],
-            finite=whole.finite,
-            frames=b - a,
-            lane_slots=slots + -(-int(followed[b] - followed[a]) // 16) * 16,
-            transitions=Transitions(**own),
-            envs=some(envs, slice(env, env + count)),
-        )
-        env += count
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -62,6 +62,9 @@ def assert_equal(found: Result, expected: Result) -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
     assert found.frames == expected.frames
     assert found.lane_slots > 0
+    assert (found.actions is None) == (expected.actions is None)
+    for one, other in zip(found.actions or (), expected.actions or (), strict=True):
+        np.testing.assert_array_equal(one, other, "actions")
     for part in ("transitions", "envs"):
         theirs, ours = getattr(expected, part), getattr(found, part)
         assert (theirs is None) == (ours is None)
@@ -70,9 +73,15 @@ def assert_equal(found: Result, expected: Result) -> None:
 
 
 def compare(
-    case: Case, device: Device, candidates: int = 6, episodes: int = 40, envs: int = 40, steps: int = 12
+    case: Case,
+    device: Device,
+    candidates: int = 6,
+    episodes: int = 40,
+    envs: int = 40,
+    steps: int = 12,
+    recorded: bool = False,
 ) -> int:
-    """Play episodes and, where there are `envs`, segments, also several tasks at once; return how many frames."""
+    """Play episodes, also `recorded`, and segments in `envs`, also several tasks at once; return how many frames."""
     environment = case.environment()
     network = Network.of(Options(**case.policy), environment, case.extra)
     source, parents = candidates_of(network, candidates, case.crossover, case.scale)
@@ -102,4 +111,11 @@ def compare(
         broken = source.some(np.flatnonzero(source.rows == 4)[:1].tolist())
         if len(broken):
             assert not player.play(Task(broken, Segment(states, steps), how)).finite.any()
+    if recorded:
+        ours.few, ours._steps, ours._play_on_cpu = 1, 1, None  # so they are played again, with room for all steps
+        each = Episodes(seeds), Episodes(seeds[:3])
+        played(*(Task(source.some([k]), each[k], how, record_transitions=True) for k in (0, 1)))
+        played(*(Task(source.some(slice(2)), play, how, record_actions=True) for play in each))
+        del ours._play_on_cpu  # plays all where a candidate is not finite
+        played(Task(source, each[1], how, record_actions=True))
     return frames

@@ -53,8 +53,13 @@ ALL = (
     Case("snake", {"observation": "frame", "actions": "absolute", "tail": "fatal"}, {"layers": LAYERS}, extra=1),
     Case("snake", {"size": 6, "mask": "fatal", "starvation": 50}, {"layers": REMEMBERING}, "softmax", "layers"),
     Case("tmaze", {}, {"layers": ["lstm 6", "dense 5", "gru 4"]}, "epsilon_greedy", scale=3, threads=32),
+    *(
+        Case("pendulum", {"max_steps": 20}, {"kind": "linear"}, rule, extra=1)
+        for rule in ("squashed", "noisy", "uniform")
+    ),
 )
-SEGMENTS = (1, 5, 10, 15, 18, 19, 20)  # of the cases: every action rule, with masks and without
+SEGMENTS = (1, 5, 10, 15, 18, 19, 20, 21, 22, 23)  # of the cases: every action rule, with masks and without
+RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a mask, memory
 
 
 @pytest.mark.parametrize(
@@ -76,7 +81,8 @@ def test_ptx_that_a_cpu_runs_in_both_orders_of_threads(case: Case) -> None:
     from tests.cuda.ptx_on_cpu import PtxOnCpu
 
     number = ALL.index(case)
-    assert compare(case, PtxOnCpu(reverse=number % 2 == 1), envs=40 * (number in SEGMENTS), steps=30) > 500
+    device, envs = PtxOnCpu(reverse=number % 2 == 1), 40 * (number in SEGMENTS)
+    assert compare(case, device, envs=envs, steps=30, recorded=number in RECORDED) > 500
 
 
 @needs_cuda
