@@ -243,8 +243,8 @@ def main() -> int:
     parser.add_argument("--jax", default=sys.executable, metavar="PYTHON", help="interpreter that has JAX (this one)")
     arguments = parser.parse_args()
     clock, stand_in = Clock(arguments.seconds), os.environ.get(STAND_IN, "")
-    visible = os.environ.get(hardware.VISIBLE, "0")
-    os.environ[hardware.VISIBLE] = "0" if visible == "-1" else visible  # the package says so: others want no GPU
+    if os.environ[hardware.VISIBLE] == "-1":  # the package says so: others want no GPU
+        os.environ[hardware.VISIBLE] = [*hardware.usable(None, hardware.found()), "0"][0]  # or its first instance
     try:
         clock.say(device=device_of_process().name, stand_in=stand_in, machine=machine())
     except EvoError as error:

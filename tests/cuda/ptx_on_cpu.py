@@ -311,7 +311,9 @@ class PtxOnCpu(Device):
         results: Sequence[NDArray[Any]],
         whole: bool = False,
     ) -> None:
-        """Run a kernel in place."""
+        """Run a kernel in place; results begin with any values where they are not copied to a device."""
+        for array in results if whole else ():
+            array.reshape(-1).view(np.uint8).fill(171)
         records = {id(one): np.array([one], one.dtype) for one in arguments if isinstance(one, np.void)}
 
         def address(array: Any) -> int:

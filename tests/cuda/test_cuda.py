@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import subprocess
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import evo.cuda
 from benchmarks.gpu_bits import LAYERS
 from evo.compiled import cache as kernel_cache
-from evo.cuda.launch import GameSource
+from evo.cuda.launch import GameSource, Source
 from evo.cuda.table import COLUMNS, END, FIRST, PADDED_COLUMNS, PLACE, START, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
@@ -151,6 +153,24 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
     monkeypatch.setattr(GameSource, "functions", [sine_of_libm])
     with pytest.raises(ConfigurationError, match=r"workers.kind: game .*cartpole uses sin \(test_cuda.py:"):
         compare(case, PtxOnCpu(), 2, 2, 0)
+
+
+def test_numba_finds_what_numpy_no_longer_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(np, "row_stack", raising=False)
+    importlib.reload(evo.cuda)
+    assert vars(np)["row_stack"] is np.vstack
+
+
+@needs_cuda
+def test_a_library_of_nvidia_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from evo.cuda import compiling
+
+    def fails(*_: Any) -> str:
+        raise RuntimeError('Failure finding "libnvrtc.so.13"')  # as NVIDIA's own library does
+
+    monkeypatch.setattr(compiling, "ptx_of", fails)
+    with pytest.raises(ConfigurationError, match='the learner cannot be compiled for GPUs: Failure finding "libnvrtc'):
+        compiling.exact_ptx(Source(exact), ())
 
 
 def test_padded_weights_of_layers_do_not_overlap() -> None:

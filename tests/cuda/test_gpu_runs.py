@@ -172,6 +172,17 @@ def LostDevice() -> Any:
 
 
 @pytest.mark.long
+def test_the_script_for_gpus_takes_no_run_that_fails_for_equal() -> None:
+    line = [sys.executable, "-m", "benchmarks.exact_gpu", "--only", "runs", "--tiny"]
+    there = {**os.environ, **SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:WrongDevice"}
+    done = subprocess.run(line, cwd=ROOT, env=there, capture_output=True, text=True, timeout=900)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "does not compute the bits" in said[-2]["not_compared"]
+    assert said[-1]["BITS_EQUAL"] is False
+    assert done.returncode == 1
+
+
+@pytest.mark.long
 def test_a_run_whose_only_gpu_is_lost_ends_with_5_and_goes_on_with_cpus(tmp_path: Path) -> None:
     expected = run(tmp_path, "tiny.toml", "--backend", "serial")
     lost = {**SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:LostDevice"}
