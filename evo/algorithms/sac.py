@@ -7,10 +7,10 @@ A generation, in the order of its calls:
     for every `frames_per_update` frames played:             SAC.learn
         sample a batch; actions of the present policy        TwinCriticMethod.batch, act
         targets of the critics                               SAC.targets
-        one step of Adam of both critics                     TwinCriticMethod.update_critics
+        one step of Adam of both critics, their derivatives  TwinCriticMethod.update_critic, slopes
+        move the critics' target networks                    TwinCriticMethod.move_targets
         one step of Adam of the actor                        SACLoss, TwinCriticMethod.update_actor
         one step of Adam of the temperature                  Temperature
-        move the critics' target networks                    TwinCriticMethod.move_targets
 
 Haarnoja et al., 2018b, "Soft actor-critic algorithms and applications", has the temperature that is learned; equations
 are those of it. `evo.learning.twin_critics` has the critics, `evo.learning.replay_buffer` the buffer,
@@ -31,8 +31,9 @@ from pydantic import Field
 from evo import clock
 from evo.compiled import exact
 from evo.compiled.functions import integer_power
+from evo.learning.exact.learner import ExactLearner
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
-from evo.learning.learner import BETAS, EPSILON, ActorLoss, UpdateMeans
+from evo.learning.learner import BETAS, EPSILON, ActorLoss, UpdateMeans, Values
 from evo.learning.twin_critics import ACTOR, TARGETS, ContinuousOptions, Floats, ReplayBatch, TwinCriticMethod
 from evo.records import ActionRule, Arrays, Metrics
 from evo.setup import Setup
@@ -132,9 +133,8 @@ class SAC(TwinCriticMethod):
             (next_actions, actions), (next_logs, log_probabilities) = (np.split(array, 2) for array in acted)
 
             targets = self.targets(batch, next_actions, next_logs, alpha)
-            critic_means.add(self.update_critics(batch, targets))  # J_Q (equation 5)
-
-            (q_1, slopes_1), (q_2, slopes_2) = self.of_both(partial(self.slopes, batch.observations, actions))
+            (values, q_1, slopes_1), (_, q_2, slopes_2) = self.of_both(partial(self.improved, batch, targets, actions))
+            critic_means.add(values)
             first = q_1 <= q_2
             slopes = np.where(first[:, None], slopes_1, slopes_2)  # of min(Q1, Q2)
             q_value = np.where(first, q_1, q_2)
@@ -142,7 +142,6 @@ class SAC(TwinCriticMethod):
 
             if options.learn_temperature:
                 self.temperature.update(log_probabilities, target_entropy, options.temperature_learning_rate)
-            self.move_targets(*self.critics)
         actor = actor_means.metrics()
         return {
             **critic_means.metrics(),
@@ -158,6 +157,14 @@ class SAC(TwinCriticMethod):
         """Return r_t + gamma (min Q'(s_t+1, a') - alpha log pi(a' | s_t+1)), a' ~ pi (equations 2 and 3).  # [B]"""
         next_values = self.target_values(batch.next_observations, next_actions) - np.float32(alpha) * next_logs
         return batch.rewards + batch.discounts * next_values
+
+    def improved(
+        self, batch: ReplayBatch, targets: Floats, actions: Floats, critic: ExactLearner
+    ) -> tuple[Values, Floats, Floats]:
+        """Update a critic by J_Q (equation 5), and its target network; return `update_critic` and `slopes` of it."""
+        values = self.update_critic(batch, targets, critic)
+        self.move_targets(critic)
+        return values, *self.slopes(batch.observations, actions, critic)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of actor, critics and replay buffer, and the temperature's."""

@@ -6,7 +6,7 @@ A generation, in the order of its calls:
     add them to the replay buffer                            OffPolicyMethod.receive -> evo.learning.replay_buffer
     for every `frames_per_update` frames played:             TD3.learn
         sample a batch; targets of the critics               TD3.targets
-        one step of Adam of both critics                     TwinCriticMethod.update_critics
+        one step of Adam of both critics                     TwinCriticMethod.update_critic
         in every `policy_delay`-th update:
             one step of Adam of the actor                    TD3Loss, TwinCriticMethod.update_actor
             move all target networks                         TwinCriticMethod.move_targets
@@ -76,7 +76,8 @@ class TD3(TwinCriticMethod):
             batch = self.batch(generation, update)
             moving += clock.wall() - began
 
-            critic_means.add(self.update_critics(batch, self.targets(batch, self.noise(generation, update, TARGETS))))
+            targets = self.targets(batch, self.noise(generation, update, TARGETS))
+            critic_means.add(self.of_both(partial(self.update_critic, batch, targets))[0])
             if critic.updates % options.policy_delay:
                 continue
             actions, _ = self.act(batch.observations, no_noise)  # pi(s_t)

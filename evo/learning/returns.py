@@ -242,6 +242,8 @@ def minibatches(
 
 def in_pieces(order: NDArray[np.int32], examples: int, steps: int) -> NDArray[np.int32]:
     """Return the numbers of pieces of `steps`, -1 from `examples` on.  # [N] -> [N steps]"""
+    if steps == 1:
+        return order
     rows = (order[:, None] * steps + np.arange(steps)).ravel()
     return np.where(rows < examples, rows, -1).astype(np.int32)
 

@@ -7,7 +7,6 @@ the hidden layers of the policy, the observation and the action side by side as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -20,6 +19,7 @@ from evo.learning import collecting
 from evo.learning import hyperparameters as hp
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.squashed import normal_noise, squashed_actions
+from evo.learning.exact.threads import Threads
 from evo.learning.learner import ActionValueLoss, ActorLoss, Learner, Values, observed
 from evo.learning.replay_buffer import OffPolicyMethod
 from evo.networks.network import Network
@@ -123,7 +123,7 @@ class TwinCriticMethod(OffPolicyMethod):
         self._rows = np.arange(options.batch_size, dtype=np.int32)
         self._nothing = np.zeros(options.batch_size, np.int32)  # "actions" of networks with one output
         self._critics: list[ExactLearner] = []
-        self._second = ThreadPoolExecutor(1, "critic")
+        self._threads = Threads(min(setup.learner_threads, 2))
 
     def loss(self) -> ActorLoss:
         """Return the actor's loss."""
@@ -163,15 +163,13 @@ class TwinCriticMethod(OffPolicyMethod):
 
     def of_both(self, compute: Callable[[ExactLearner], Found]) -> tuple[Found, Found]:
         """Return what a function returns of both critics, which it computes at once where there are two threads."""
-        first, second = self.critics
-        if self.setup.learner_threads == 1:
-            return compute(first), compute(second)
-        other = self._second.submit(compute, second)
-        try:
-            found = compute(first)
-        finally:
-            wait([other])
-        return found, other.result()
+        found: dict[int, Found] = {}
+
+        def of(number: int, _: object) -> None:
+            found[number] = compute(self.critics[number])
+
+        self._threads.for_each(of, range(2))
+        return found[0], found[1]
 
     # An update, in parts ----------------------------------------------------------------------------------------------
 
@@ -202,15 +200,11 @@ class TwinCriticMethod(OffPolicyMethod):
         seen = np.concatenate([observations, actions], axis=1)
         return np.minimum(*self.of_both(lambda critic: critic.outputs(seen, self._rows, critic.target)[:, 0]))
 
-    def update_critics(self, batch: ReplayBatch, targets: Floats) -> Values:
-        """Move both critics towards the targets [B], and target networks after them; return the first one's values."""
-        data = {"observations": np.concatenate([batch.observations, batch.actions], axis=1), "targets": targets}
-
-        def update(critic: ExactLearner) -> Values:
-            critic.load({**data, "actions": self._nothing})
-            return critic.update(self._rows, self.options.critic_learning_rate, {})
-
-        return self.of_both(update)[0]
+    def update_critic(self, batch: ReplayBatch, targets: Floats, critic: ExactLearner) -> Values:
+        """Move a critic towards the targets [B]; return its values."""
+        seen = np.concatenate([batch.observations, batch.actions], axis=1)
+        critic.load({"observations": seen, "targets": targets, "actions": self._nothing})
+        return critic.update(self._rows, self.options.critic_learning_rate, {})
 
     def update_actor(
         self, batch: ReplayBatch, noise: Floats, values: Floats, slopes: Floats, settings: Mapping[str, float]
@@ -251,6 +245,6 @@ class TwinCriticMethod(OffPolicyMethod):
     def close(self) -> None:
         """End the threads of actor and critics."""
         super().close()
-        self._second.shutdown()
+        self._threads.close()
         for critic in self._critics:
             critic.close()

@@ -174,22 +174,26 @@ def test_blocks_are_added_in_pairs_whatever_the_threads(count: int) -> None:
     expected = plain.gradient(TINY, learner.weights(), seen, squared_slopes(outputs, learner))
     assert learner.gradient().tobytes() == expected.tobytes()
     for threads in (2, 3, 7):
-        other = regression(TINY, seen, threads)
-        other.gradients(rows, {})
-        assert other.gradient().tobytes() == expected.tobytes()
-        other.close()
+        for least in (1.0, 2.0, learner._least):
+            other = regression(TINY, seen, threads)
+            other._least = least
+            other.gradients(rows, {})
+            assert other.gradient().tobytes() == expected.tobytes()
+            assert other.outputs(seen.reshape(count, -1), rows).tobytes() == outputs.tobytes()
+            other.close()
 
 
 def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = random_observations(TINY, 64 * BLOCK, 5)
     rows = np.arange(len(seen), dtype=np.int32)
     expected, learner = regression(TINY, seen), regression(TINY, seen, 2)
+    learner._least = 1.0  # else one thread has all
     expected.gradients(rows, {})
     late, real = [0.3, 0.0, 0.2], learner._sums
 
-    def sums() -> NDArray[np.float32]:
+    def sums(levels: int) -> NDArray[np.float32]:
         time.sleep(late.pop() if late else 0.0)
-        return real()
+        return real(levels)
 
     monkeypatch.setattr(learner, "_sums", sums)
     learner.gradients(rows, {})
@@ -199,7 +203,7 @@ def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch:
     with pytest.raises(TypeError):
         learner.gradients(rows, {})
 
-    def lost() -> NDArray[np.float32]:
+    def lost(levels: int) -> NDArray[np.float32]:
         raise IndexError("of the work itself")
 
     for failing in (learner, expected):

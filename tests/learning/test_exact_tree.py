@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.learning.exact.threads import BlockSums
+from evo.learning.exact.threads import BlockSums, blocks_together
 
 
 def joined(earlier: str, later: str) -> str:
@@ -36,6 +36,19 @@ def test_the_order_in_which_blocks_are_ready_changes_nothing(order: list[int]) -
     for block in order:
         other.add(block, str(block))
     assert usual.total() == other.total()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "least", "together"),
+    [
+        (8, 1, 1, 8), (8, 2, 1, 4), (64, 2, 1, 8), (6, 2, 1, 1), (9, 4, 1, 1), (7, 1, 1, 8), (1, 2, 1, 8),
+        (8, 2, 0.01, 4), (8, 2, 5.5, 8), (64, 2, 26.2, 32), (64, 2, 1000, 64), (5, 2, 1000, 8),
+    ],
+)  # fmt: skip
+def test_no_thread_has_more_blocks_than_one_by_one_unless_they_are_small(
+    blocks: int, threads: int, least: float, together: int
+) -> None:
+    assert blocks_together(blocks, threads, least) == together
 
 
 class Slow(dict[tuple[int, int], str]):

@@ -7,6 +7,7 @@ The arithmetic is float32; multiplications and additions are rounded apart, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import prod, sqrt
 from typing import Any
 
@@ -19,18 +20,18 @@ from evo.learning.exact import losses, squashed
 from evo.learning.exact.passes import gradients_of, outputs_of, unpack
 from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
-from evo.learning.exact.threads import BlockSums, Threads
+from evo.learning.exact.threads import BlockSums, Threads, blocks_together
 from evo.learning.exact.weights import Weights, follow, norm_of, step
 from evo.learning.learner import BETAS, ActorLoss, KnownLoss, Learner, Pieces, PolicyLoss, Rows, Snapshots, Values
 from evo.networks.network import Network
 from evo.records import Arrays
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
-MASKS = {"action_masks", "next_action_masks"}
-PER_ACTION = {*MASKS, "noise", "slopes"}
+PER_ACTION = {*losses.MASKS, "noise", "slopes"}
 NO_ACTIONS = np.empty(0, np.float32)
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
 NUMBERS = (*OF_A_POLICY, "targets", "n_step_rewards", "discounts", "importance_weights")  # of an example
+WORK = 1 << 20  # multiply-adds of a forward pass, from which on it pays to wake up another thread
 LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
 
 
@@ -58,9 +59,10 @@ class ExactLearner(Learner):
         self._unpacked = aligned(network.size + WIDTH * (int(self._plan.layers["filters"].max()) + 1))
         self._gradient = self._unpacked[: network.size]
         self._loss = loss
-        self.target = Weights(network, self._plan) if self.has_target else self.network_weights
+        self.target = Weights(network, self._plan, False) if self.has_target else self.network_weights
         self._threads = Threads(threads, lambda: workspace(self._plan))
-        self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
+        self._least = WORK / (BLOCK * max(network.multiply_adds, 1))
+        self._spare: list[NDArray[np.float32]] = []  # sums [levels, S] that no thread has now
         self._data: dict[str, NDArray[Any]] = {}
         self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
 
@@ -97,7 +99,7 @@ class ExactLearner(Learner):
 
     def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
         """Load as `Learner.load`; ValueError where a shape or an action does not fit: compiled code does not check."""
-        found = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
+        found = {name: losses.of_one_type(name, array) for name, array in data.items() if name != "observations"}
         observations: NDArray[np.float32] | Snapshots = data["observations"]
         if isinstance(observations, Snapshots):
             self._check_size(observations.size)
@@ -128,8 +130,7 @@ class ExactLearner(Learner):
         norm = norm_of(self._gradient)
         self.updates += 1
         self._finite(values, norm)
-        clips = self._max_norm > 0 and norm > self._max_norm
-        scale = self._max_norm / norm if clips else np.float32(1)
+        scale = self._max_norm / norm if 0 < self._max_norm < norm else np.float32(1)
         betas = [integer_power(beta, self.updates) for beta in BETAS]
         rate = np.float32(learning_rate * sqrt(1.0 - betas[1]) / (1.0 - betas[0]))
         step(self.network_weights.vector, self._first, self._second, self._gradient, np.float32(scale), rate)
@@ -147,22 +148,24 @@ class ExactLearner(Learner):
         loss, names = self._prepared(counts, settings)
         values = np.empty((len(names), len(counts)), np.float32)
         network = self._plan.layers, self.network_weights.vector, self.network_weights.packed()
-
         blocks = -(-len(rows) // BLOCK)
-        tree = BlockSums(blocks, self._join)
+        one_by_one = carried or isinstance(self._observations, Snapshots)  # a workspace has them of one block
+        together = 1 if one_by_one else blocks_together(blocks, self._threads.count, self._least)
+        parts, size = -(-blocks // together), together * BLOCK
+        tree = BlockSums(parts, self._join)
 
-        def block(number: int, workspace: Workspace) -> None:
-            begin = number * BLOCK
-            places = begin, min(begin + BLOCK, len(rows)), self._plan.group
-            seen, sums = self._seen(rows[begin:], workspace), self._sums()
+        def part(number: int, workspace: Workspace) -> None:
+            begin = number * size
+            places = begin, min(begin + size, len(rows)), self._plan.group
+            seen, sums = self._seen(rows[begin:], workspace), self._sums(min(together, blocks).bit_length())
             if carried:
                 workspace = workspace._replace(**carried(begin))
             gradients_of(*network, *seen, places, workspace, loss, values, sums)
             tree.add(number, sums)
 
-        self._threads.for_each(block, range(blocks))
+        self._threads.for_each(part, range(parts))
         total = tree.total()
-        unpack(self._plan.layers, total, self._unpacked)
+        unpack(self._plan.layers, total[0], self._unpacked)
         self._spare.append(total)
         return dict(zip(names, values, strict=True))
 
@@ -192,15 +195,16 @@ class ExactLearner(Learner):
         return workspace.observations, IN_ORDER
 
     def _join(self, earlier: NDArray[np.float32], later: NDArray[np.float32]) -> NDArray[np.float32]:
-        earlier += later
+        earlier[0] += later[0]
         self._spare.append(later)
         return earlier
 
-    def _sums(self) -> NDArray[np.float32]:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return aligned(self._plan.sums)
+    def _sums(self, levels: int) -> NDArray[np.float32]:
+        """Return a buffer for the sums of blocks that are computed together.  # [levels or more, S]"""
+        with suppress(IndexError):
+            if len(found := self._spare.pop()) >= levels:
+                return found
+        return aligned(levels * self._plan.sums).reshape(levels, self._plan.sums)
 
     def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[Any, Any], tuple[str, ...]]:
         """Return the loss's arrays with its settings, and the names of its values."""
@@ -254,12 +258,14 @@ class ExactLearner(Learner):
         network = self._plan.layers, weights.vector, weights.packed()
         out = np.empty((len(rows), self.network.outputs), np.float32)
 
-        def block(begin: int, workspace: Workspace) -> None:
-            places = begin, min(begin + BLOCK, len(rows)), self._plan.group
+        def part(begin: int, workspace: Workspace) -> None:
+            places = begin, min(begin + size, len(rows)), self._plan.group
             workspace = workspace._replace(**carried(begin)) if carried else workspace
             outputs_of(*network, observations, rows[begin:], places, workspace, out, slopes)
 
-        self._threads.for_each(block, range(0, len(rows), BLOCK))
+        blocks = -(-len(rows) // BLOCK)
+        size = BLOCK * (1 if carried else blocks_together(blocks, self._threads.count, self._least))
+        self._threads.for_each(part, range(0, len(rows), size))
         return out
 
     def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -340,10 +346,3 @@ class ExactLearner(Learner):
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
-
-
-def _of_one_type(name: str, array: Any) -> NDArray[Any]:
-    """Return an array with the type for which the losses are compiled: a new one would compile them again."""
-    if name == "actions":
-        return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
-    return np.ascontiguousarray(array, np.bool_ if name in MASKS or name == "begins" else np.float32)

@@ -26,6 +26,7 @@ kernel_cache.use(__name__)
 HALF_LOG_2_PI = 0.5 * 1.8378770664093453
 POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 Q_VALUES = ("loss", "td_error", "q_value")
+MASKS = {"action_masks", "next_action_masks"}
 BEGINNING = np.int64(0)  # typed: a literal would have the functions compiled once more
 ALL_ALLOWED = np.zeros((0, 1), np.bool_)  # action masks where there are none
 
@@ -67,7 +68,14 @@ class QSettings(NamedTuple):
     huber_delta: float
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+def of_one_type(name: str, array: Any) -> NDArray[Any]:
+    """Return a batch's array with the type for which losses are compiled: a new one would compile them again."""
+    if name == "actions":
+        return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int32)
+    return np.ascontiguousarray(array, np.bool_ if name in MASKS or name == "begins" else np.float32)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def log_softmax(scores, at, allowed, chosen, actions):  # type: ignore[no-untyped-def]
     """Return the log softmax of `chosen` among scores[at : at + actions], and the log-sum-exp.
 
@@ -84,7 +92,7 @@ def log_softmax(scores, at, allowed, chosen, actions):  # type: ignore[no-untype
     return np.float64(scores[at + chosen]) - log_sum, log_sum
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def normal_log_probability(outputs, at, action):  # type: ignore[no-untyped-def]
     """Return the log probability of a continuous action [D]; outputs[at:] are means, then log deviations."""
     total, dimensions = 0.0, action.shape[0]
@@ -141,7 +149,7 @@ def _finish(x, at, to, batch, settings, row, values, policy):  # type: ignore[no
     values[5, row] = 1.0 if abs(ratio - 1.0) > settings.clip_range else 0.0
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def softmax_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of a policy of discrete actions, and of its value, for one example.
 
@@ -169,7 +177,7 @@ def softmax_policy(outputs, x, at, to, batch, settings, row, values):  # type: i
     _finish(x, at + actions, to + actions, batch, settings, row, values, policy)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def normal_policy(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
     """Write the same for continuous actions: outputs are means, log standard deviations and the value."""
     dimensions, total = outputs // 2, values.shape[1]
@@ -201,7 +209,7 @@ def action_value(x, at, action, actions, dueling):  # type: ignore[no-untyped-de
     return np.float64(x[at + actions]) + np.float64(x[at + action]) - mean / actions
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def huber(outputs, x, at, to, batch, settings, row, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of the Huber loss (Huber, 1964) of the chosen action's value, weighted by importance."""
     actions, delta, total = settings.actions, settings.huber_delta, values.shape[1]

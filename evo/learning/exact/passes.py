@@ -48,10 +48,10 @@ BLOCK_DISTANCE = np.int64(spaced(BLOCK))  # of rows of a block's transposed grad
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-def]
-    """Pack the kernels of all layers, and their transposes; `weights` has space for a vector behind its end.
+def pack_weights(layers, weights, packed, buffer, is_learned):  # type: ignore[no-untyped-def]
+    """Pack the kernels of all layers; of what is learned, their transposes too, which gradients need.
 
-    `buffer` is overwritten; it holds the largest kernel, transposed.
+    `weights` has space for a vector behind its end. `buffer` is overwritten; it holds the largest kernel, transposed.
     """
     for i in range(layers.shape[0]):
         layer = layers[i]
@@ -62,7 +62,7 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
         pack(weights, layer.offset, terms, filters, filters, packed, layer.packed)
         for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
             packed[layer.biases + f] = weights[layer.bias_offset + f] + ZERO if layer.bias_offset >= 0 else ZERO
-        if layer.passes_on:
+        if is_learned and layer.passes_on:
             transpose(weights, layer.offset, terms, filters, filters, buffer, NONE, distance)
             pack(buffer, NONE, filters, terms, distance, packed, layer.turned)
 
@@ -280,33 +280,42 @@ _derive = by_table(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def gradients_of(layers, weights, packed, observations, rows, places, workspace, loss, values, sums):  # type: ignore[no-untyped-def]
-    """Write the sums of a block's gradients, and the values of its examples.
+    """Write the sums of the gradients of consecutive blocks to sums[0], and the values of their examples.
 
-    observations, rows: as `forward` takes them; places: of the block's first example in the batch, the one behind its
-    last, and how many are computed at once; loss: a batch and its settings, as `evo.learning.exact.losses.derive` takes
-    them.
+    observations, rows: as `forward` takes them; places: of the first block's first example in the batch, the one behind
+    the last block's last, and how many are computed at once; loss: a batch and its settings, as
+    `evo.learning.exact.losses.derive` takes them. Of n blocks, sums [bits of n, S] are added in pairs, as `BlockSums`
+    adds them; a workspace with states is one block's.
     """
     begin, end, group = places
-    last = layers[chain_length(layers[0], layers) - 1]
-    for first in range(begin, end, group):
-        count, place = min(group, end - first), first - begin
-        forward(layers, weights, packed, observations, rows, place, count, workspace)
-        _derive(last, workspace, loss, place, first, count, values)
-        backward(layers, weights, packed, place, count, workspace, sums)
-    finish(layers, end - begin, workspace, sums)
+    last, depth = layers[chain_length(layers[0], layers) - 1], 0
+    for number in range(-(-(end - begin) // BLOCK)):
+        start, its_rows, own = begin + number * BLOCK, rows[number * BLOCK :], sums[depth]
+        behind = min(start + BLOCK, end)
+        for first in range(start, behind, group):
+            count, place = min(group, behind - first), first - start
+            forward(layers, weights, packed, observations, its_rows, place, count, workspace)
+            _derive(last, workspace, loss, place, first, count, values)
+            backward(layers, weights, packed, place, count, workspace, own)
+        finish(layers, behind - start, workspace, own)
+        depth += 1
+        while depth > 1 and (behind == end or number & 1):
+            depth, number = depth - 1, number >> 1
+            for k in range(sums.shape[1]):
+                sums[depth - 1, k] += sums[depth, k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def outputs_of(layers, weights, packed, observations, rows, places, workspace, out, slopes):  # type: ignore[no-untyped-def]
-    """Write the outputs [B, O] of a block, and the `slopes` [B, I] of the first ones by the inputs; None: no slopes.
+    """Write the outputs [B, O] of blocks, and the `slopes` [B, I] of the first ones by the inputs; None: no slopes.
 
     Other arguments are as `gradients_of` takes them.
     """
     begin, end, group = places
     x, inputs, last = workspace.floats, layers[0], layers[chain_length(layers[0], layers) - 1]
     for first in range(begin, end, group):
-        count, place = min(group, end - first), first - begin
-        forward(layers, weights, packed, observations, rows, place, count, workspace)
+        count, place = min(group, end - first), (first - begin) % BLOCK
+        forward(layers, weights, packed, observations, rows[first - begin - place :], place, count, workspace)
         for e in range(count):
             for o in range(out.shape[1]):
                 out[first + e, o] = x[last.output + e * last.row + o]

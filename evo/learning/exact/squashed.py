@@ -49,7 +49,7 @@ def _number(outputs, at, dimensions, drawn, noise, d):  # type: ignore[no-untype
     return tanh(u), log_probability, spread, slope
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def squashed_policy(outputs, x, at, to, batch, temperature, row, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of temperature * log pi(a) - Q(s, a) by the outputs, where noise is fixed and a moves.
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any
 
 from evo.compiled.functions import check_arithmetic
-from evo.learning.exact.plan import Workspace
+
+TOGETHER = 8  # blocks at most, after which a thread that is ready sooner takes those of others
 
 
 class Threads:
     """A number of threads, the calling one included, each of which takes the next place until none is left."""
 
-    def __init__(self, count: int, make: Callable[[], Workspace]) -> None:
-        """Start them; `make` returns a workspace."""
+    def __init__(self, count: int, make: Callable[[], Any] = tuple) -> None:
+        """Prepare them; `make` returns a workspace."""
         self.count, self._make = count, make
-        self._pool = ThreadPoolExecutor(count, "learner")
-        self.workspaces: list[Workspace] = []  # that no thread has now
+        self._others = 0  # threads that were started
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends a thread
+        self.workspaces: list[Any] = []  # that no thread has now
 
-    def for_each(self, function: Callable[[int, Workspace], Any], places: range) -> None:
+    def for_each(self, function: Callable[[int, Any], Any], places: range) -> None:
         """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
         left = deque(places)
 
@@ -42,17 +44,56 @@ class Threads:
                 left.clear()  # after an error, others stop too
                 self.workspaces.append(workspace)
 
-        others = [self._pool.submit(work) for _ in range(min(self.count, len(places)) - 1)]
+        ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def work_aside() -> None:
+            try:
+                work()
+                ended.put(None)
+            except BaseException as error:
+                ended.put(error)
+
+        others = min(self.count, len(places)) - 1
+        for _ in range(self._others, others):
+            Thread(target=_serve, args=(self._tasks,), name="learner", daemon=True).start()
+            self._others += 1
+        for _ in range(others):
+            self._tasks.put(work_aside)
         try:
             work()
         finally:
-            wait(others)
-        for other in others:
-            other.result()
+            errors = [ended.get() for _ in range(others)]
+        for error in filter(None, errors):
+            raise error
 
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        while self._others:
+            self._others -= 1
+            self._tasks.put(None)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _serve(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Do tasks until there is a None."""
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it refers to arrays
+
+
+def blocks_together(blocks: int, threads: int, least: float) -> int:
+    """Return how many blocks a thread computes in one call, a power of two: `least` or more.
+
+    Above that, only as many as give no thread more blocks than one by one.
+    """
+    most, together = -(-blocks // threads), TOGETHER
+    while together > 1 and min(-(-blocks // (together * threads)) * together, blocks) > most:
+        together //= 2
+    while together < min(least, blocks):
+        together *= 2
+    return together
 
 
 class BlockSums:

@@ -69,8 +69,9 @@ def follow(target, weights, share):  # type: ignore[no-untyped-def]
 class Weights:
     """A flat vector of weights, and its kernels in blocks of columns, which are packed again where it has changed."""
 
-    def __init__(self, network: Network, made: Plan) -> None:
-        self._plan = made
+    def __init__(self, network: Network, made: Plan, is_learned: bool = True) -> None:
+        """Make zeros; of weights that are not learned only outputs are computed."""
+        self._plan, self._is_learned = made, is_learned
         terms, filters = ([rounded(int(size)) for size in made.layers[name]] for name in ("terms", "filters"))
         self._flat = aligned(network.size + WIDTH * (max(filters) + 1))  # squares are read beyond the end
         self.vector: NDArray[np.float32] = self._flat[: network.size]
@@ -85,6 +86,6 @@ class Weights:
     def packed(self) -> NDArray[np.float32]:
         """Return the packed kernels of the present weights."""
         if self._stale:
-            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch)
+            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch, self._is_learned)
             self._stale = False
         return self._packed
