@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +17,19 @@ class Imported:
     hidden: list[str] = field(default_factory=list)  # as in `policy.layers`
     outputs: int = 0
     output: str = ""  # activation of the outputs
+    entries: Mapping[str, Imported] = field(default_factory=dict, kw_only=True)  # inputs with layers of their own
 
     @property
     def policy(self) -> dict[str, Any]:
         """The section [policy] of its network."""
         layers: dict[str, Any] = {"layers": self.hidden} if self.hidden else {"kind": "linear"}
+        if self.entries:
+            layers["inputs"] = {name: {"layers": entry.hidden} for name, entry in self.entries.items()}
         return {**layers, "output": self.output} if self.output else layers
 
     def network(self) -> Network:
         """Return the network that computes the same; ConfigurationError: a number of a layer is too large."""
-        return Network.build(Options.model_validate(self.policy), self.shape, self.outputs)
+        options = Options.model_validate(self.policy)
+        if self.entries:
+            options = options.resolved(entries={name: entry.shape for name, entry in self.entries.items()})
+        return Network.build(options, self.shape, self.outputs)

@@ -86,30 +86,104 @@ def _layers_of(model: Mapping[str, Any]) -> KerasLayers:
     first, *layers = model["config"]["layers"]
     if first["class_name"] != "InputLayer":
         raise ConfigurationError("its first layer is no Input, so the shape of an observation is not known")
-    before = first
-    for layer in layers if model["class_name"] != "Sequential" else ():
-        (node,) = layer["inbound_nodes"]
-        (tensor,) = node["args"]
-        if tensor["config"]["keras_history"][0] != before["config"]["name"]:
-            raise ConfigurationError(f"the layer {_own(layer)} does not follow {_own(before)}: only chains are known")
-        before = layer
-    shape, in_time = first["config"]["batch_shape"][1:], any(layer["class_name"] in RECURRENT for layer in layers)
+    if model["class_name"] != "Sequential":
+        if any(layer["class_name"] == "InputLayer" for layer in layers):
+            return _joined([first, *layers])
+        _check_chain(first, layers)
+    in_time = any(layer["class_name"] in RECURRENT for layer in layers)
+    found = KerasLayers(_shape(first, in_time))
+    place = _Place(len(found.shape) == 3, len(found.shape) == 1, in_time)
+    return _whole(found, place, layers, _paths(layers))
+
+
+def _joined(layers: list[Any]) -> KerasLayers:
+    """Return the layers of a model whose inputs, each behind a chain of its own, are joined by a Concatenate."""
+    named, paths = {layer["config"]["name"]: layer for layer in layers}, _paths(layers)
+    join = next((layer for layer in layers if len(_before(layer)) > 1), layers[1])
+    plain = join["class_name"] == "Concatenate" and join.get("registered_name") in (None, "Concatenate")
+    if not plain or join.get("module") != "keras.layers" or join["config"]["axis"] not in (-1, 1):
+        raise ConfigurationError(
+            f"the layer {_own(join)} is a {join['class_name']!s:.40}; several inputs are joined by one Concatenate"
+        )
+    entries, left = dict[str, KerasLayers](), [layer for layer in layers if layer is not join]
+    found, place = KerasLayers(()), _Place(image=False, flat=True, in_time=False)
+    for name in _before(join):
+        layer, chain = named[name], list[Any]()
+        while layer["class_name"] != "InputLayer":
+            if layer not in left:
+                raise ConfigurationError(f"the layer {_own(layer)} is used twice; only chains of each input are known")
+            left.remove(layer)
+            chain.insert(0, layer)
+            (before,) = _before(layer)
+            layer = named[before]
+        if layer not in left:
+            raise ConfigurationError(f"the input {_own(layer)} is used twice; only one chain of each input is known")
+        left.remove(layer)
+        entry = entries[_own(layer)] = KerasLayers(_shape(layer, in_time=False))
+        here = _Place(len(entry.shape) == 3, len(entry.shape) == 1, in_time=False)
+        for one in chain:
+            _add(entry, here, one, paths[id(one)])
+        if not here.flat or here.softmax:
+            wrong = "a softmax, which is known in the last layer alone" if here.softmax else "rows; Flatten them before"
+            raise ConfigurationError(f"the layer {_own(join)} joins {wrong}, of the input {_own(layer)}")
+        entry.hidden += [f"dense {here.outputs}"] if here.outputs else []
+        place.rows_flattened |= here.rows_flattened
+        found.arrays += entry.arrays
+    if list(entries) != sorted(entries):
+        raise ConfigurationError(
+            f"the layer {_own(join)} joins {', '.join(entries)}; join them in alphabetical order, as Gymnasium does"
+        )
+    _check_chain(join, left)
+    found.entries, found.shape = entries, (sum(prod(entry.shape) for entry in entries.values()),)
+    return _whole(found, place, left, paths)
+
+
+def _whole(found: KerasLayers, place: _Place, layers: list[Any], paths: Mapping[int, str]) -> KerasLayers:
+    """Add the layers behind all inputs, of which the last one has the outputs."""
+    for layer in layers:
+        _add(found, place, layer, paths[id(layer)])
+    if not place.outputs:
+        raise ConfigurationError("its last layer must be a Dense without an activation, or with softmax")
+    found.outputs = place.outputs
+    return found
+
+
+def _shape(first: Mapping[str, Any], in_time: bool) -> tuple[int, ...]:
+    """Return the shape of an observation, or of an entry of it."""
+    shape = first["config"]["batch_shape"][1:]
     if in_time:
         if len(shape) != 2:
             raise ConfigurationError(f"its input has the shape {shape!s:.60}; with memory it must be steps of numbers")
         shape = shape[1:]  # of a step
     if not shape or not all(type(side) is int and 0 < side < 1 << 16 for side in shape):
         raise ConfigurationError(f"its input has the shape {shape!s:.60}; all of its sides must be known")
-    found, counts = KerasLayers(tuple(shape)), dict[str, int]()
-    place = _Place(len(shape) == 3, len(shape) == 1, in_time)
+    return tuple(shape)
+
+
+def _paths(layers: list[Any]) -> dict[int, str]:
+    """Return where the arrays of each layer are in the HDF5 file, by its id."""
+    found, counts = dict[int, str](), dict[str, int]()
     for layer in layers:
         stem = snake_case(layer["class_name"])
-        counts[stem] = counts.get(stem, -1) + 1
-        _add(found, place, layer, f"layers/{stem}_{counts[stem]}" if counts[stem] else f"layers/{stem}")
-    if not place.outputs:
-        raise ConfigurationError("its last layer must be a Dense without an activation, or with softmax")
-    found.outputs = place.outputs
+        counts[stem] = number = counts.get(stem, -1) + 1
+        found[id(layer)] = f"layers/{stem}_{number}" if number else f"layers/{stem}"
     return found
+
+
+def _before(layer: Mapping[str, Any]) -> list[str]:
+    """Return the names of the layers whose outputs a layer takes."""
+    if len(nodes := layer["inbound_nodes"]) > 1:
+        raise ConfigurationError(f"the layer {_own(layer)} is used {len(nodes)} times: only chains are known")
+    tensors = nodes[0]["args"][0] if nodes else []
+    tensors = tensors if isinstance(tensors, list) else [tensors]
+    return [tensor["config"]["keras_history"][0] for tensor in tensors]
+
+
+def _check_chain(before: Mapping[str, Any], layers: list[Any]) -> None:
+    for layer in layers:
+        if _before(layer) != [before["config"]["name"]]:
+            raise ConfigurationError(f"the layer {_own(layer)} does not follow {_own(before)}: only chains are known")
+        before = layer
 
 
 @dataclass

@@ -210,17 +210,24 @@ def start_of(experiment: Experiment) -> Start | None:
         theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
         if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
             raise ConfigurationError(f"run.init_from: {source}: {what} {theirs[:20]!r}, and here {ours!r}")
+    network, of_keras = experiment.network(), "environment" not in champion.about
+    names, described = [part.name for part in network.parts], not champion.layers[0][0].startswith("layers/")
+    if of_keras and described and names != sorted(names):  # as a .keras file joins them
+        raise ConfigurationError(
+            f"run.init_from: {source}: the entries of the environment are {', '.join(names)}; they must be in "
+            "alphabetical order"
+        )
     try:
-        if champion.layers[0][0].startswith("layers/"):  # of a .weights.h5 file
-            arrays = arrays_of(experiment.network(), split_layers(champion.weights, champion.layers))
+        if not described:  # a .weights.h5 file
+            arrays = arrays_of(network, split_layers(champion.weights, champion.layers))
             layers = tuple((name, array.shape) for name, array in arrays.items())
             champion = Champion(np.concatenate([array.ravel() for array in arrays.values()]), layers, {})
-        weights = fit(champion.weights, champion.layers, experiment.network())
+        weights = fit(champion.weights, champion.layers, network)
     except ConfigurationError as error:
         raise ConfigurationError(f"run.init_from: {source}: {error}") from error
     if not np.isfinite(weights).all():
         raise ConfigurationError(f"run.init_from: {source}: its weights are not finite")
-    network, outputs, of_keras = experiment.network(), champion.layers[-1][1][-1], "environment" not in champion.about
+    outputs = champion.layers[-1][1][-1]
     if of_keras and outputs < network.actions:  # the scores of the other actions would be 0
         raise ConfigurationError(
             f"run.init_from: {source}: it has {outputs} outputs, and there are {network.actions} actions"

@@ -263,6 +263,80 @@ def test_what_is_not_known_is_refused_by_name(
         read_champion(Path("mine.keras"), models=True)
 
 
+def joined(order: tuple[str, ...] = ("picture", "sign"), join: Any = None, flat: bool = True) -> Any:
+    """Return a model of two inputs, each with layers of its own."""
+    inputs = {"picture": keras.Input((8, 8, 1), name="picture"), "sign": keras.Input((2,), name="sign")}
+    x = layers.Conv2D(3, 3, 2, activation="relu", name="see")(inputs["picture"])
+    ends = {"picture": layers.Flatten()(x) if flat else x, "sign": layers.Dense(4, name="read")(inputs["sign"])}
+    x = (join or layers.Concatenate(name="both"))([ends[name] for name in order])
+    x = layers.Dense(2, name="act")(layers.LayerNormalization()(layers.Dense(6, "tanh")(x)))
+    model = keras.Model([inputs["sign"], inputs["picture"]], x)
+    draw = np.random.default_rng(1)
+    for variable in model.weights:
+        variable.assign(draw.normal(size=variable.shape))
+    return model
+
+
+def test_several_inputs_that_are_joined_are_the_entries_of_a_policy(tmp_path: Path) -> None:
+    model, seen = joined(), np.random.default_rng(2).normal(size=(16, 66)).astype(np.float32)
+    network, weights = imported(tmp_path, model)
+    assert [part.name for part in network.parts] == ["picture", "sign"]
+    expected = np.asarray(model({"picture": seen[:, :64].reshape(-1, 8, 8, 1), "sign": seen[:, 64:]}))
+    np.testing.assert_allclose(lanes.scores(network, weights, seen), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_run_has_layers_for_its_entries_from_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gymnasium
+    from gymnasium.spaces import Box, Dict
+
+    spaces = {"picture": Box(0, 1, (8, 8, 1)), "sign": Box(0, 1, (2,))}
+
+    class Reversed(gymnasium.Env):  # type: ignore[misc, type-arg]
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = Dict([(name, spaces[name]) for name in reversed(spaces)])
+
+    class Same(Reversed):
+        observation_space = Dict(spaces)
+
+    monkeypatch.chdir(tmp_path)
+    _, weights = imported(tmp_path, joined())
+    for kind in (Same, Reversed):
+        gymnasium.register(f"{kind.__name__}-v0", kind)
+        try:
+            experiment = Experiment.build(
+                policy="mine.keras",
+                run={"init_from": "mine.keras"},
+                environment={"id": f"gymnasium:{kind.__name__}-v0"},
+            )
+            if kind is Same:
+                start = start_of(experiment)
+                assert start is not None
+                np.testing.assert_array_equal(start.weights, weights)
+            else:
+                with pytest.raises(ConfigurationError, match="are sign, picture; they must be in alphabetical order"):
+                    start_of(experiment)
+        finally:
+            gymnasium.registry.pop(f"{kind.__name__}-v0")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"order": ("sign", "picture")}, "both joins sign, picture; join them in alphabetical order"),
+        ({"order": ("picture", "sign", "sign")}, "read is used twice"),
+        ({"order": ("picture", "picture"), "join": layers.Add(name="sum")}, "sum is a Add; several inputs are joined"),
+        ({"order": ("picture",) * 2, "flat": False}, "both joins rows; Flatten them before, of the input picture"),
+    ],
+)
+def test_inputs_that_are_joined_otherwise_are_refused_by_the_layer(options: dict[str, Any], said: str) -> None:
+    model = joined(**options)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("config.json", model.to_json())
+    with pytest.raises(ConfigurationError, match=said):
+        layers_in(file.getvalue())
+
+
 def archive(path: Path, shape: tuple[int | None, ...] = (2,), weights: bytes | None = None, **changes: Any) -> None:
     """Write an archive of one layer by hand."""
     layer = {"name": "dense", "units": 1, "activation": "linear", "use_bias": True, **changes}
