@@ -136,10 +136,10 @@ class AlgorithmOptions(Section):
         """Return the frames of a generation's segments; 0: it plays whole episodes."""
         return getattr(self, "envs", 0) * getattr(self, "horizon", 0) if self.plays_segments else 0
 
-    def episodes_per_generation(self) -> int:
+    def episodes_per_generation(self) -> float:
         """Return how many episodes a generation plays in training, of all candidates; of segments, about how many."""
         if self.plays_segments:
-            return max(1, self.frames_per_generation() // EPISODE_LENGTH)
+            return self.frames_per_generation() / EPISODE_LENGTH
         return self.candidates() * int(getattr(self, "episodes", 1))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Self
 
@@ -12,6 +13,7 @@ from evo.records import Spent
 
 VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are dear
 FEWEST, FEWEST_TESTED, FINALISTS = 32, 32, 4  # validation episodes, test episodes, networks per validation there
+SELDOM, FEW = 40, 4  # generations between validations for which there are fewer episodes, and how many at least
 
 ROUNDED = ", since budgets are checked between generations"
 SPENT = {  # what a budget can limit, and in words how much of it was spent
@@ -106,15 +108,21 @@ class ValidationOptions(Section):
     )
     finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most; Gymnasium's by default 4")
 
-    def affordable(self, candidates: int, episodes: int) -> Self:
-        """Return these options with a twentieth of all training `episodes` in validation, where that is not set."""
+    def affordable(self, candidates: int, episodes: float) -> Self:
+        """Return these options with a twentieth of all training `episodes` in validation, where that is not set.
+
+        Where so few episodes are seldom, they are fewer and more often: up to a tenth of them.
+        """
         chosen = {name: getattr(self, name) for name in self.model_fields_set}
         finalists = chosen.setdefault("finalists", min(FINALISTS, candidates))
         networks = VALIDATION_SHARE * min(finalists, candidates)
-        each = min(256, max(FEWEST, episodes * chosen.get("every", 10) // networks))
-        often = max(10, -(-networks * chosen.setdefault("episodes", each) // episodes))
-        chosen.setdefault("every", min(often, 10_000_000))
-        return self.model_copy(update=chosen)
+        if not chosen.keys() & {"every", "episodes"} and (few := int(SELDOM * episodes / networks)) < FEWEST:
+            chosen["episodes"] = max(FEW, few)
+            chosen["every"] = max(SELDOM, math.ceil(networks * chosen["episodes"] / episodes / 2))
+        each = min(256, max(FEWEST, int(episodes * chosen.get("every", 10) / networks)))
+        often = max(10, math.ceil(networks * chosen.setdefault("episodes", each) / episodes))
+        chosen.setdefault("every", often)
+        return self.model_copy(update={**chosen, "every": min(chosen["every"], 10_000_000)})
 
 
 class TestOptions(Section):
@@ -133,9 +141,9 @@ class TestOptions(Section):
         description="number of the block of a million test episodes; 0 = the one that every run uses by default",
     )
 
-    def affordable(self, episodes: int) -> Self:
+    def affordable(self, episodes: float) -> Self:
         """Return these options with a test at the end, of a twentieth of all training episodes, where not set."""
-        few = {"every": 0, "episodes": min(1000, max(FEWEST_TESTED, episodes // TEST_SHARE))}
+        few = {"every": 0, "episodes": min(1000, max(FEWEST_TESTED, int(episodes / TEST_SHARE)))}
         return self.model_copy(update={name: few[name] for name in few.keys() - self.model_fields_set})
 
     def due(self, generation: int) -> bool:

@@ -28,8 +28,8 @@ def cart_pole(algorithm: str, generations: int = 25, frames: int = 0, **sections
     ("algorithm", "options", "validation", "test"),
     [
         ("ppo", {}, (20, 32, 1), (0, 40)),
-        ("ppo", {"envs": 16}, (160, 32, 1), (0, 32)),
-        ("ppo", {"whole_episodes": True, "episodes": 4}, (160, 32, 1), (0, 32)),
+        ("ppo", {"envs": 16}, (40, 8, 1), (0, 32)),
+        ("ppo", {"whole_episodes": True, "episodes": 4}, (40, 8, 1), (0, 32)),
         ("ga", {"population": 64, "parents": 8, "elites": 8, "episodes": 4}, (10, 32, 4), (0, 320)),
         ("ga", {"population": 512, "parents": 8, "elites": 8, "episodes": 32}, (10, 256, 4), (0, 1000)),
     ],
@@ -51,6 +51,23 @@ def test_a_twentieth_of_the_training_episodes_validates_and_one_tests(
     assert "at the end" in lines[3]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "options", "validation"),
+    [
+        ("ppo", {"envs": 8, "horizon": 32}, (40, 4, 1)),  # ten validations of 100,000 frames
+        ("a2c", {"envs": 8, "horizon": 5}, (256, 4, 1)),
+        ("ga", {"population": 4, "parents": 2, "elites": 1, "episodes": 1}, (40, 4, 4)),
+    ],
+)
+def test_tiny_generations_are_validated_seldom_by_few_episodes_at_most_a_tenth_of_all(
+    algorithm: str, options: dict[str, object], validation: tuple[int, ...]
+) -> None:
+    experiment = cart_pole(algorithm, **{algorithm: options})
+    chosen = experiment.validation
+    assert (chosen.every, chosen.episodes, chosen.finalists) == validation
+    assert chosen.episodes * chosen.finalists / chosen.every <= experiment.options.episodes_per_generation() / 10
+
+
 def test_what_is_set_is_kept_and_compiled_games_are_evaluated_as_ever() -> None:
     validation = cart_pole("ppo", validation={"episodes": 64, "finalists": 16}).validation
     assert (validation.every, validation.episodes, validation.finalists) == (40, 64, 16)
@@ -65,7 +82,7 @@ def test_what_is_set_is_kept_and_compiled_games_are_evaluated_as_ever() -> None:
 def test_the_first_lines_say_what_a_run_is_too_short_for() -> None:
     lines = headline(cart_pole("ppo", 20, 1_000_000, ppo={"envs": 8, "horizon": 32})).splitlines()
     assert lines[3] == "20 generations play 5,120 of them: for more, set run.generations"
-    assert lines[4].startswith("validation of the first and last generation, 32 episodes")
+    assert lines[4].startswith("validation of the first and last generation, 4 episodes")
     assert max(map(len, lines)) <= 80
     assert "set run.generations" not in headline(cart_pole("ppo", 4000, 1_000_000, ppo={"envs": 8, "horizon": 32}))
 
