@@ -167,7 +167,7 @@ class Search:
             about = repr(([one for one in identity.items() if one[0] not in code], problem.first.tolist()))
             self._identity = hashlib.sha256(about.encode()).digest()
             network, environment = experiment.network(), environment_of(experiment.environment)
-            setup = Setup(seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
+            setup = Setup(experiment.run.seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
             make = registry.find("algorithms", algorithm).make
             self._begun: Callable[[], AskTell] = lambda: AskTell(make(experiment.options, setup))
             self._loop = self._begun()
@@ -238,7 +238,9 @@ class Search:
         def part(prefix: str) -> dict[str, NDArray[Any]]:
             return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
-        given = isinstance(state, Mapping) and all(isinstance(name, str) for name in state)
+        given = isinstance(state, Mapping) and all(
+            isinstance(name, str) and isinstance(array, np.ndarray) for name, array in state.items()
+        )
         if not given or not np.array_equal(state.get("digest", ()), self._digest(state)):
             raise ConfigurationError("state: it is damaged, or not of a search with the same arguments")
         loop = self._begun()  # without what was asked for since

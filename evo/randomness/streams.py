@@ -29,10 +29,11 @@ Array = NDArray[np.uint64]
 def philox(key: int, counter: Words) -> Words:
     """Return the four 32-bit words at `counter` of the stream `key`.
 
-    `key` has 64 bits (Random123 puts the low word first), `counter` is four 32-bit words.
+    `key` has 64 bits (Random123 puts the low word first), `counter` is four 32-bit words. Whole numbers of NumPy, whose
+    products would overflow, give the same words.
     """
+    key, (c0, c1, c2, c3) = int(key), map(int, counter)
     k0, k1 = key & MASK32, (key >> 32) & MASK32
-    c0, c1, c2, c3 = counter
     for _ in range(ROUNDS):
         low_high = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
         c0, c1, c2, c3 = (

@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import PoisonError, ResourceError, notice
+from evo.errors import ConfigurationError, PoisonError, ResourceError, notice
 from evo.plugins import registry
 from evo.records import (
     NOT_DETERMINISTIC,
@@ -54,22 +55,34 @@ class AskTell:
 
     def ask(self) -> Request:
         """Return the weights and tasks that the algorithm waits for; a new generation begins where one has ended."""
-        if self._rounds is None or self._request is None:
-            self._rounds = self.algorithm.generation(self.generation)
-            self._request = next(self._rounds)
+        if self._rounds is None:
+            self._rounds, self._request = self.algorithm.generation(self.generation), None
+        rounds = self._whole(self._rounds)
+        self._request = self._request or next(rounds)
         return self._request
 
     def tell(self, results: Sequence[Result]) -> Metrics | None:
-        """Send the results of `ask`, in task order; return the metrics where the generation ends."""
+        """Send the results of `ask`, in task order; return the metrics where the generation ends.
+
+        ConfigurationError: an earlier `tell` was interrupted, or has failed, so that the algorithm is half changed.
+        """
         if self._rounds is None:
             raise RuntimeError("nothing was asked for: call `ask` before `tell`")
         try:
-            self._request = self._rounds.send(results)
+            self._request = self._whole(self._rounds).send(results)
         except StopIteration as end:
             metrics: Metrics = end.value
             self._rounds, self.generation = None, self.generation + 1
             return metrics
         return None
+
+    def _whole(self, rounds: Generation) -> Generation:
+        if getgeneratorstate(rounds) == GEN_CLOSED:
+            raise ConfigurationError(
+                f"generation {self.generation} was ended half-way, by an interrupt or an error; restore a state of "
+                "before it, or begin anew"
+            )
+        return rounds
 
 
 def play_out(

@@ -433,7 +433,7 @@ def test_mistakes_in_telling_are_named() -> None:
     ):
         with pytest.raises(ConfigurationError, match="same arguments"):
             other.restore(search.state())
-    for none in (None, 3, [], {3: 4}):
+    for none in (None, 3, [], {3: 4}, {**search.state(), "best": [[1], 2]}):
         with pytest.raises(ConfigurationError, match="same arguments"):
             search.restore(none)  # type: ignore[arg-type]
     for name, array in search.state().items():
@@ -463,6 +463,36 @@ def test_a_state_is_restored_whatever_was_asked_and_told_since(algorithm: str) -
         with pytest.raises(ConfigurationError, match="ask comes first"):
             search.tell(np.zeros(len(asked[0])))
         np.testing.assert_array_equal(search.ask(), asked[generation])
+
+
+def test_a_seed_of_numpy_is_the_same_seed() -> None:
+    one, other = evo.Search(3, "ga", seed=3), evo.Search(3, "ga", seed=np.int64(3))  # type: ignore[arg-type]
+    for _ in range(2):
+        np.testing.assert_array_equal(weights := one.ask(), other.ask())
+        for search in (one, other):
+            search.tell(weights.sum(axis=1))
+
+
+def test_a_generation_that_was_interrupted_is_refused_until_a_state_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = evo.Search(2, "cma_es", population=4)
+    state, asked = search.state(), search.ask()
+    with monkeypatch.context() as patched:
+        patched.setattr("evo.algorithms.cma_es.Full.update", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search.tell(np.arange(len(asked)))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="generation 0 was ended half-way, by an interrupt or an error"):
+            search.ask()
+    search.restore(state)
+    np.testing.assert_array_equal(search.ask(), asked)
+    search.tell(np.arange(len(asked)))
+    assert search.generation == 1
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def shifted(weights: np.ndarray, shift: float = 0.0) -> float:

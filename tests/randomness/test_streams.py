@@ -98,6 +98,12 @@ def test_streams_have_the_pinned_keys() -> None:
     assert stream(2**64 - 1, Purpose.TEST, 3, 4, 5) == 0x2915C12C69606C3F
 
 
+def test_whole_numbers_of_numpy_name_the_same_streams() -> None:
+    for kind in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
+        assert stream(kind(7), Purpose.TEST, kind(1), kind(2), kind(3)) == stream(7, Purpose.TEST, 1, 2, 3)
+        assert seeds_of_test_episodes(2, kind(9)).tolist() == seeds_of_test_episodes(2, 9).tolist()
+
+
 def test_every_part_of_a_name_makes_another_stream() -> None:
     names = itertools.product((0, 1, 2**63), (Purpose.TRAINING, Purpose.ACTION), (0, 1), (0, 1), (0, 1))
     keys = [stream(*name) for name in names]
