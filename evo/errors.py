@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 # Numbers of OSErrors that mean that the machine lacks something.
@@ -161,10 +162,11 @@ def refuse_uncallable(progress: object) -> None:
         raise ConfigurationError(f"progress: {progress!r:.40} is not a function, as print is")
 
 
-def refuse_other_than_path(name: str, value: object) -> None:
-    """Raise a ConfigurationError where an argument cannot be the path of a file or a directory."""
+def path_of(name: str, value: object) -> Path:
+    """Return an argument as a path; ConfigurationError: it cannot be that of a file or a directory."""
     if not isinstance(value, str | os.PathLike) or "\0" in str(value):
         raise ConfigurationError(f"{name}: {value!r:.60} is not the path of a file or a directory")
+    return Path(value)
 
 
 def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> None:

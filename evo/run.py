@@ -86,10 +86,9 @@ def train(
     also where the interpreter ends while it holds the iterator. `plugins` are modules as those of --plugin. Raises
     ConfigurationError where the directory holds a run whose options give other results.
     """
-    from evo.config import experiment as configuration
+    from evo.training.beginning import refuse_other_than_experiment
 
-    if not isinstance(experiment, configuration.Experiment):
-        raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
+    refuse_other_than_experiment(experiment)
     stores: list[Store] = []
     rows = _rows(experiment, run_dir, plugins, stores)
     atexit.unregister(_close_all)

@@ -221,10 +221,11 @@ def league(
     refuse_other_than_whole("opening", opening, 0, MOST_OPENING)
     if mode not in MODES:
         raise ConfigurationError(f"mode: must be {' or '.join(MODES)}, not {mode!r:.40}")
+    named = players.players if isinstance(players, RoundRobin) else players
+    if not isinstance(named, list | tuple) or len(named) < 2:
+        raise ConfigurationError("a league needs two players or more: runs, champion files, or GAME:BASELINE")
     games = players if isinstance(players, RoundRobin) else round_robin_of(players, sets)
     count, names = len(games.players), games.names
-    if count < 2:
-        raise ConfigurationError("a league needs two players or more: runs, champion files, or GAME:BASELINE")
     seeds = seeds_of_test_episodes(episodes, block * BLOCK)
     shares, meetings = np.full((count, count, episodes), 0.5), list[Meeting]()
     beats = np.zeros((count, count), np.bool_)

@@ -19,7 +19,7 @@ from pathlib import Path
 from evo.comparison.file import ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
 from evo.comparison.tables import Comparison, comparison_of
-from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line, refuse_uncallable
+from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line, path_of, refuse_uncallable
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
 from evo.plugins import registry
@@ -54,7 +54,7 @@ def compare(
     refuse_uncallable(progress)
     if not what:
         raise ConfigurationError("name a comparison file, or the directories of runs")
-    file = comparison_file_among(paths := [Path(one) for one in what])
+    file = comparison_file_among(paths := [path_of("compare", one) for one in what])
     registry.load(plugins, file)
     if file is None:
         return comparison_of(runs_in(paths))

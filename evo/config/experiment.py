@@ -13,7 +13,7 @@ from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import per_task
-from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, printable, refuse_other_than_path
+from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, path_of, printable
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
 from evo.mistakes import shown
@@ -76,9 +76,9 @@ class Experiment:
             raise ConfigurationError(f"{wrong[0]}: is no flag of an experiment{meant}")
         if not all(isinstance(change, str) for change in changes):
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
-        refuse_other_than_path("file", file)
+        place = path_of("file", file)
         registry.load(plugins, file)
-        source, folder = ExperimentFile.read(file), Path(file).parent
+        source, folder = ExperimentFile.read(file), place.parent
         source.hosts = hosts
         source.import_policy(folder)
         if hosts == "ignored":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from statistics import fmean
 
@@ -15,6 +16,7 @@ from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
 from evo.training import accounting
+from evo.training.beginning import refuse_other_than_experiment
 
 CHECKPOINTS = 4  # kept besides those of `run.keep_every`: the last three and the best
 EVALUATING = ("seconds_validating", "seconds_testing")
@@ -85,9 +87,11 @@ def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = S
     `workers` are numbers of workers; the probe plays for about `seconds`. ResourceError or ConfigurationError where it
     cannot run, or an argument is wrong.
     """
-    for count in workers:
+    refuse_other_than_experiment(experiment)
+    for count in workers if isinstance(workers, Iterable) else [workers]:
         refuse_other_than_whole("workers", count, 1, MOST_WORKERS)
-    if not 0 < seconds < math.inf:
+    given: object = seconds
+    if not isinstance(given, Real) or not 0 < float(given) < math.inf:
         raise ConfigurationError(f"seconds: must be a positive number, not {seconds!r:.40}")
     return estimated(experiment, probe(experiment, seconds), available(), free_disk(Path("runs")), workers)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evo.comparison.formats import sentence
 from evo.diagnosis.examination import Diagnosis, diagnosis
-from evo.errors import ConfigurationError, EvoError, first_line, notice, printable_lines
+from evo.errors import ConfigurationError, EvoError, first_line, notice, path_of, printable_lines
 from evo.files.durable import destination
 from evo.files.layout import distinguished
 from evo.numbers import duration
@@ -221,7 +221,7 @@ def write_report(
     `progress` gets a line before each of several runs is read. ConfigurationError: several runs without `output`, a run
     is named twice, or no file can be written there. DataError: one is no run.
     """
-    directories = [Path(directory) for directory in run_dirs]
+    directories = [path_of("run_dirs", directory) for directory in run_dirs]
     real = [directory.resolve() for directory in directories]
     if twice := [directory for place, directory in enumerate(directories) if real[place] in real[:place]]:
         raise ConfigurationError(f"{twice[0]}: is named twice; leave one out")

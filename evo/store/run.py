@@ -18,7 +18,7 @@ from evo.config.checking import PROVENANCE
 from evo.config.environments import environment_of, stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice, refuse_other_than_path
+from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice, path_of
 from evo.files import lock
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file
@@ -53,9 +53,8 @@ class Run:
         trusted: bool = False,
         name: str = "",
     ) -> None:
-        refuse_other_than_path("directory", directory)
+        self.directory = path_of("directory", directory)
         registry.load(plugins)
-        self.directory = Path(directory)
         self.name = name or Path(os.path.realpath(directory)).name
         self._flags, self._trusted = flags, trusted
 

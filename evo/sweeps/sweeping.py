@@ -17,7 +17,16 @@ from evo.comparison.methods import Method, method_of
 from evo.comparison.runs import ComparedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
-from evo.errors import DataError, ResourceError, counted, extra, first_line, refuse_uncallable
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    ResourceError,
+    counted,
+    extra,
+    first_line,
+    path_of,
+    refuse_uncallable,
+)
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
@@ -77,7 +86,7 @@ def sweep(
     run. `progress` gets a line for every run and every decision. A sweep that was stopped goes on by the same call.
     """
     refuse_uncallable(progress)
-    registry.load(plugins, file)
+    registry.load(plugins, path_of("file", file))
     options = {"sets": sets, "seeds": seeds, "retest": retest, "trials": trials, "directory": directory}
     return swept(PlannedSweep.of(file, over, flags=flags, **options), progress)  # type: ignore[arg-type]
 
@@ -163,14 +172,15 @@ class Race:
         best = winner(trials)
         assert best is not None
         self._say(f"{best.trial.name} wins; retested on {counted(self.settings.retest, 'fresh seed')}")
-        found = self._train(self.settings.retests(best.trial))
+        found = _within(self._train(self.settings.retests(best.trial)))
         validation = tuple(run.validation for run in found if run.validation is not None)
         return SweepResult(tuple(trials), best, method_of(best.trial.name, found), validation)
 
     def _trained(self, trials: Sequence[Trial], share: float) -> tuple[Scores, dict[str, str]]:
         """Train up to a share of the budget; return the validation returns of trials by seed, and why others failed."""
         planned = [run for trial in trials for run in self.settings.planned(trial, share)]
-        found, scores, failures = self._train(planned, describe=_validation_text), Scores(), dict[str, str]()
+        found = _within(self._train(planned, describe=_validation_text))
+        scores, failures = Scores(), dict[str, str]()
         for trial in trials:
             own = [run for run in found if run.method == trial.name]
             failed = [run for run in own if run.validation is None]
@@ -179,6 +189,17 @@ class Race:
             else:
                 scores[trial.name] = tuple(run.validation for run in own if run.validation is not None)
         return scores, failures
+
+
+def _within(found: list[ComparedRun]) -> list[ComparedRun]:
+    """Return these runs; ConfigurationError: one has trained for longer than the others."""
+    for run in found:
+        if run.generations > run.experiment.generations:
+            raise ConfigurationError(
+                f"{run.directory}: has {counted(run.generations, 'generation')}, and the other runs have "
+                f"{run.experiment.generations:,} here, so it was resumed by itself; remove it, and it is trained anew"
+            )
+    return found
 
 
 def winner(trials: Sequence[TrialResult]) -> TrialResult | None:

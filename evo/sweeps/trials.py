@@ -18,7 +18,7 @@ from typing import Any
 from evo.comparison.runs import PlannedRun
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, counted, extra, printable, refuse_other_than_whole
+from evo.errors import ConfigurationError, counted, extra, path_of, printable, refuse_other_than_whole
 from evo.files.hashing import first_hash
 from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal
@@ -177,9 +177,10 @@ class PlannedSweep:
         directory: str | Path | None = None,
     ) -> PlannedSweep:
         """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
-        if not over:
+        if not over or not all(isinstance(one, str) for one in over):
             raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
-        file = Path(file)
+        file = path_of("file", file)
+        place = path_of("directory", directory or Path("runs") / f"sweep-{file.stem}")
         axes_of(over)
         for name, number in (("seeds", seeds), ("retest", retest)):
             refuse_other_than_whole(f"--{name}", number, 1, MOST_SEEDS)
@@ -190,7 +191,6 @@ class PlannedSweep:
         first = Experiment.load(file, *sets, **texts).run.seed
         if first + seeds + retest > 1 << 64:
             raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
-        place = Path(directory or Path("runs") / f"sweep-{file.stem}")
         if what := occupied(place):
             raise ConfigurationError(f"--directory: {what}; choose another folder")
         of_all = {name: value for name, value in texts.items() if name != "seed"}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
-from evo.errors import ConfigurationError, counted, notice, refuse_other_than_path
+from evo.errors import ConfigurationError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
 from evo.games.declaration import GameOptions
@@ -46,6 +46,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `start_of`.
     """
+    refuse_other_than_experiment(experiment)
     start = start_of(experiment)
     setup = setup_of(experiment, environment, None if start is None else start.weights)
     module = find("algorithms", experiment.algorithm)
@@ -60,6 +61,12 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
         of_files=partial(opponents_in_files, experiment),
     )
+
+
+def refuse_other_than_experiment(value: object) -> None:
+    """Raise a ConfigurationError where an argument is no experiment."""
+    if not isinstance(value, Experiment):
+        raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
 
 
 def begin(experiment: Experiment, directory: Path | None) -> Store:
@@ -95,9 +102,7 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
 
 def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store:
     """Return the store of the run in a directory, or of a new run where there is none."""
-    if directory is not None:
-        refuse_other_than_path("run_dir", directory)
-    place = None if directory is None else Path(directory)
+    place = None if directory is None else path_of("run_dir", directory)
     if place is not None:
         with resources("read", place):
             there = (place / CONFIG).exists()

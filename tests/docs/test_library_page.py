@@ -111,6 +111,26 @@ def test_ask_comes_before_tell() -> None:
         evo.AskTell(evo.make_algorithm(evo.Experiment.build())).tell([])
 
 
+def test_arguments_of_another_kind_are_refused_in_one_line() -> None:
+    one, experiment = "duel:random", evo.Experiment.build()
+    for call, said in (
+        (lambda: evo.compare(["runs/first"]), r"compare: \['runs/first'\] is not the path of a file or a directory"),
+        (lambda: evo.write_report(b"runs/first"), r"run_dirs: b'runs/first' is not the path"),
+        (lambda: evo.sweep(3, "ga.sigma=0.1"), "file: 3 is not the path"),
+        (lambda: evo.sweep("x.toml", ["ga.sigma=0.1"]), "name an option with its values"),
+        (lambda: evo.sweep("x.toml", "ga.sigma=0.1", directory=3), "directory: 3 is not the path"),
+        (lambda: evo.league([]), "a league needs two players or more"),
+        (lambda: evo.league(one), "a league needs two players or more"),
+        (lambda: evo.league(None), "a league needs two players or more"),
+        (lambda: evo.plan(experiment, 0), "workers: must be a whole number from 1 to 100000, not 0"),
+        (lambda: evo.plan(experiment, seconds="2"), "seconds: must be a positive number, not '2'"),
+        (lambda: evo.plan("x.toml"), r"experiment: must be what Experiment\.load"),
+        (lambda: evo.make_algorithm(None), r"experiment: must be what Experiment\.load"),
+    ):
+        with pytest.raises(evo.EvoError, match=rf"^{said}"):
+            call()  # type: ignore[no-untyped-call]
+
+
 def test_a_loop_that_is_left_keeps_what_was_yielded(tmp_path: Path) -> None:
     experiment = evo.Experiment.build(
         run={"generations": 9}, environment={"size": 5}, policy={"kind": "linear"}, workers={"backend": "serial"},

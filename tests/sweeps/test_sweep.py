@@ -198,6 +198,24 @@ def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_tri
     assert found.retest.runs[0].run_dir == "runs/sweep-tiny/retest/ga.sigma=0.2-seed4"
 
 
+def test_a_run_that_was_resumed_by_itself_decides_nothing(settings: PlannedSweep) -> None:
+    class Longer(Trainer):
+        """Finds that a run has trained for longer than it was to."""
+
+        def _trained(self, run: PlannedRun) -> ComparedRun:
+            return replace(super()._trained(run), generations=run.experiment.generations + 3 * (run.method == longer))
+
+    trials, scores = trial_of(settings, "ga.sigma=0.1,0.2"), {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0}
+    longer = ""
+    runs = Race(settings, Journal(settings.directory, {}), Longer(scores)).side_by_side(trials)
+    longer = "ga.sigma=0.2"
+    said = r"runs/sweep-tiny/retest/ga\.sigma=0\.2-seed4: has 7 generations, and the other runs have 4 here"
+    with pytest.raises(ConfigurationError, match=said):
+        Race(settings, Journal(settings.directory, {}), Longer(scores)).retested(runs)
+    with pytest.raises(ConfigurationError, match="seed1: has 4 generations, and the other runs have 1 here"):
+        Race(settings, Journal(Path("other"), {}), Longer(scores)).side_by_side(trials)
+
+
 def test_what_was_decided_is_not_decided_again(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     trainer = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
