@@ -42,6 +42,7 @@ class Instance:
         self.observation: NDArray[np.float32] = np.empty(0, np.float32)  # of any shape
         self.mask: NDArray[np.int8] | None = None  # [A] allowed actions; None: all
         self.info: Mapping[str, Any] = {}
+        self._size: tuple[int, ...] = ()  # of the first picture
         self.steps, self.reward, self.total = 0, 0.0, 0.0  # of the episode, of the last step, of the episode
 
     @classmethod
@@ -112,8 +113,12 @@ class Instance:
     def drawn(self) -> Frame:
         """Return a picture of the position; ConfigurationError where there is none."""
         picture = self._call("render")
-        if not (isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.shape[2:] == (3,)):
-            raise self._fault("render", f"{type(picture).__name__}", "it must be a uint8 array of shape (H, W, 3)")
+        if not isinstance(picture, np.ndarray):
+            raise self._fault("render", type(picture).__name__, "it must be a uint8 array of shape (H, W, 3)")
+        self._size = self._size or picture.shape
+        if picture.dtype != np.uint8 or picture.shape[2:] != (3,) or not picture.size or picture.shape != self._size:
+            what = f"an array of {picture.dtype} {picture.shape}"
+            raise self._fault("render", what, "it must be uint8 (H, W, 3), of one size in all steps")
         return picture
 
     def _call(self, hook: str, *words: Any, **named: Any) -> Any:

@@ -24,7 +24,10 @@ SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx", "python": ".py"} 
 
 
 def write_network(file: Path, kind: str, run: Run) -> None:
-    """Write the champion in one of FORMATS; ConfigurationError: a library is missing, or it has no such form."""
+    """Write the champion in one of FORMATS; ConfigurationError: a library is missing, or it has no such form.
+
+    OSError: the file cannot be written.
+    """
     network, weights, environment = run.config.network(), run.champion.weights, run.environment
     if kind not in ("npz", "python") and not network.differentiable:
         instead = "--to python or --to npz" if network.called == "decision tree" else "--to npz"
@@ -89,15 +92,18 @@ def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation |
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
     model = build_keras(run.config.network(), normalisation=normalisation)
     set_weights(model, run.config.network(), run.champion.weights)
-    if kind == "savedmodel":
-        model.export(str(file), verbose=False)
-    elif kind == "keras":
-        model.save(str(file))
-    else:
-        import tensorflow as tf
+    import tensorflow as tf
 
-        manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
-        manager.save(int(run.champion.about.get("generation", 0)))
+    try:
+        if kind == "savedmodel":
+            model.export(str(file), verbose=False)
+        elif kind == "keras":
+            model.save(str(file))
+        else:
+            manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
+            manager.save(int(run.champion.about.get("generation", 0)))
+    except tf.errors.OpError as error:  # as of a full disk; its message has paths, and what the system says at the end
+        raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from error
 
 
 def python_file(run: Run) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from evo.environment import Shown
 from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
 from evo.games.faults import endless_named, undefined_in, unseeded_in
+from evo.games.pictures import Picture
 from evo.games.plain import PlainGame, random_action
 from evo.games.primitives import Random
 from evo.games.seats import NOBODY
@@ -243,10 +244,18 @@ def _check_picture(game: PlainGame) -> None:
         raise _broken(game.definition.module, "render", "changed the state, and may only read it")
 
 
-def drawn(game: PlainGame, b: int, caption: str) -> Shown:
-    """Return environment b as it is shown; ConfigurationError names the line at which that fails."""
+def drawn(game: PlainGame, b: int, caption: str, before: Sequence[Shown] = ()) -> Shown:
+    """Return environment b as it is shown; ConfigurationError names the line at which that fails.
+
+    `before` are the positions of the episode so far, whose pictures are of one size.
+    """
     with failures_named(game, "render" if game.definition.shown is None else "shown"):
-        return game.shown(b, caption)
+        shown = game.shown(b, caption)
+    for first in before[:1]:
+        if isinstance(shown, Picture) and isinstance(first, Picture) and shown.shape != first.shape:
+            shapes = f"a picture of shape {shown.shape} after one of {first.shape}"
+            raise _broken(game.definition.module, "render", f"returned {shapes}, and all of an episode have one size")
+    return shown
 
 
 def _check_score(game: PlainGame, score: float) -> None:

@@ -153,7 +153,7 @@ class GameEnvironment(Environment):
 
         def show(caption: str = "") -> None:
             if self.visible and pictures:
-                positions.append(drawn(game, 0, caption))
+                positions.append(drawn(game, 0, caption, positions))
 
         with failures_named(game, "begin"):
             game.begin(0, seed)

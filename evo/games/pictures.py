@@ -33,12 +33,12 @@ class Picture:
 
     def __init__(self, pixels: Frame, caption: str = "") -> None:
         """Keep a picture compressed, which takes a few per cent of its memory.  # uint8 [H, W, 3]"""
-        self._packed, self._shape, self.caption = zlib.compress(pixels.tobytes(), 1), pixels.shape, caption
+        self._packed, self.shape, self.caption = zlib.compress(pixels.tobytes(), 1), pixels.shape, caption
 
     @property
     def pixels(self) -> Frame:
         """The picture as it was drawn."""
-        return np.frombuffer(zlib.decompress(self._packed), np.uint8).reshape(self._shape)
+        return np.frombuffer(zlib.decompress(self._packed), np.uint8).reshape(self.shape)
 
     def text(self, colour: bool) -> str:
         """Return half a character for each pixel, or two letters where there is no colour."""

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
+from evo.errors import ConfigurationError
 from evo.networks.network import Network, Options
 
 
@@ -29,7 +32,10 @@ class Imported:
 
     def network(self) -> Network:
         """Return the network that computes the same; ConfigurationError: a number of a layer is too large."""
-        options = Options.model_validate(self.policy)
-        if self.entries:
-            options = options.resolved(entries={name: entry.shape for name, entry in self.entries.items()})
+        try:
+            options = Options.model_validate(self.policy)
+            if self.entries:
+                options = options.resolved(entries={name: entry.shape for name, entry in self.entries.items()})
+        except ValidationError as error:
+            raise ConfigurationError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
         return Network.build(options, self.shape, self.outputs)

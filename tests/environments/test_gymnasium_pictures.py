@@ -43,7 +43,7 @@ class Walk(gymnasium.Env):
 
     def render(self) -> Any:
         if self.picture is not None:
-            return np.zeros(self.picture)
+            return np.zeros(self.picture, np.uint8)
         pixels = np.zeros(self.drawn, np.uint8)
         pixels[0, self.place] = 255
         return pixels
@@ -58,6 +58,15 @@ class Blank(Walk):
     metadata: ClassVar = {"render_modes": []}
 
 
+class Growing(Walk):
+    """The same, with a picture that is higher in every step."""
+
+    def render(self) -> Any:
+        self.drawn = (self.drawn[0] + 1, 10, 3)
+        return super().render()
+
+
+gymnasium.register("Growing-v0", Growing, max_episode_steps=12)
 gymnasium.register("Blank-v0", Blank, max_episode_steps=12)
 gymnasium.register("Walk-v0", Walk, max_episode_steps=12)
 gymnasium.register("Flat-v0", Walk, max_episode_steps=12, kwargs={"picture": (4, 4)})
@@ -99,8 +108,12 @@ def test_an_environment_that_draws_nothing_or_something_else_says_so() -> None:
     blank = make(Options(id="gymnasium:Blank-v0"))
     assert not blank.visible
     assert blank.replayed(0, [1])[0] == []
-    with pytest.raises(ConfigurationError, match=r"Walk\.render gave ndarray; it must be a uint8 array"):
+    with pytest.raises(ConfigurationError, match=r"Walk\.render gave an array of uint8 \(4, 4\); it must be"):
         make(Options(id="gymnasium:Flat-v0")).replayed(0, [1])
+    with pytest.raises(ConfigurationError, match=r"Growing\.render gave an array of uint8 \(4, 10, 3\) in step 1; it"):
+        make(Options(id="gymnasium:Growing-v0")).replayed(0, [1])
+    with pytest.raises(ConfigurationError, match=r"Walk\.render gave an array of uint8 \(2, 0, 3\); it must be"):
+        make(Options(id="gymnasium:Walk-v0", kwargs={"picture": [2, 0, 3]})).replayed(0, [1])
 
 
 def test_a_random_player_is_the_baseline_where_its_episodes_end() -> None:

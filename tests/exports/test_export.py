@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import Normalisation
-from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_of
+from evo.errors import ResourceError
+from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_of, write_network
+from evo.files.durable import write_whole
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
@@ -185,6 +188,23 @@ def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(t
             observation, _, terminated, truncated, _ = env.step(action)
             steps, over = steps + 1, terminated or truncated
         assert steps > 5
+
+
+@pytest.mark.parametrize("kind", [few("savedmodel", "savedmodel"), "checkpoint"])
+@pytest.mark.usefixtures("tensorflow")
+def test_a_model_that_the_disk_has_no_room_for_is_one_line_and_leaves_nothing(
+    run: Path, tmp_path: Path, kind: str
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    champion = Run(run)
+    assert champion.champion.weights.size
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+        with pytest.raises(ResourceError, match=r"^cannot write .*/champion: File too large$"):
+            write_whole(tmp_path / "champion", lambda place: write_network(place, kind, champion))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_decision_tree_has_no_other_form_than_python_and_arrays_and_no_network_has_that(

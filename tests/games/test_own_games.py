@@ -67,6 +67,14 @@ def test_a_picture_that_cannot_be_drawn_is_named_before_the_run(written: Written
         written((PICTURE, new)).check()
 
 
+def test_pictures_of_one_episode_have_one_size(written: Written) -> None:
+    grows = "    picture = np.full((1 + state.walker[b] % 2, options.cells, 3), (24, 28, 38), np.uint8)\n"
+    environment = written((PICTURE, grows))
+    said = r"game own\d+: render returned a picture of shape \(\d, \d+, 3\) after one of .* have one size"
+    with pytest.raises(ConfigurationError, match=said):
+        environment.replayed(1, [1] * 20)
+
+
 @pytest.mark.long
 def test_a_run_is_complete_where_a_picture_of_its_game_fails_late(
     written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]

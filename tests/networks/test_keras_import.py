@@ -17,6 +17,7 @@ import evo
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError
 from evo.kernels import lanes
+from evo.networks.imported import Imported
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.keras_import import layers_in
 from evo.networks.network import Network, Options
@@ -407,3 +408,8 @@ def test_layers_of_archives_that_somebody_made_up_are_a_line(
         file.writestr("config.json", json.dumps(model))
     with pytest.raises(ConfigurationError, match=said):
         layers_in(made.getvalue())
+
+
+def test_a_number_that_no_layer_has_is_one_line() -> None:
+    with pytest.raises(ConfigurationError, match=r'^"dense 0": units must be a whole number from 1 to [\d,]+$'):
+        Imported((4,), ["dense 0"], 2).network()
