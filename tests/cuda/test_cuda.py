@@ -64,9 +64,8 @@ SEGMENTS = (1, 5, 10, 15, 18, 19, 20, 21, 22, 23)  # of the cases: every action 
 RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a mask, memory
 
 
-@pytest.mark.parametrize(
-    ("which", "cases"), [("one", ONE), pytest.param("others", OTHERS, marks=pytest.mark.long)], ids=["one", "others"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("which", "cases"), [("one", ONE), ("others", OTHERS)], ids=["one", "others"])
 def test_a_few_cases_in_the_simulator(which: str, cases: tuple[Case, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.cuda.simulated", which],

@@ -130,7 +130,7 @@ def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
         assert (tuple(arrays["shape"]), int(arrays["actions"])) == (network.shape, network.actions)
 
 
-@pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint") for kind in KINDS])
+@pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint", "npz") for kind in KINDS])
 def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\")")
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"

@@ -24,6 +24,7 @@ from evo.networks.network import Network, Options
 from evo.store.sandbox import read_champion
 from evo.training.beginning import handed_over, start_of
 from tests.helpers.learning import tensorflow  # noqa: F401
+from tests.helpers.sampling import sampled
 
 keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
@@ -51,7 +52,7 @@ def imported(tmp_path: Path, model: Any) -> tuple[Network, np.ndarray]:
     return network, read_champion(tmp_path / "mine.keras", models=True).weights
 
 
-@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize("functional", sampled([True, False]))
 @pytest.mark.parametrize(
     ("shape", "make"),
     [

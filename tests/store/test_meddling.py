@@ -15,6 +15,7 @@ from evo.errors import DataError, LockedError, ResourceError
 from evo.files import durable
 from evo.store import store as store_module
 from evo.store.store import Store
+from tests.helpers.sampling import sampled
 from tests.store.committing import commit, state, straight
 from tests.store.test_store import ROOT, assert_holds, finish, made
 
@@ -224,7 +225,7 @@ sys.exit(committing.main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("what", LACKING)
+@pytest.mark.parametrize("what", sampled(LACKING, 0, 3))
 def test_a_run_takes_place_on_a_file_system_that_lacks_something(tmp_path: Path, what: str, hashes: list[str]) -> None:
     if shutil.which("strace") is None:
         pytest.skip("needs strace")
