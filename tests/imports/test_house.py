@@ -25,6 +25,7 @@ def test_no_file_is_long_or_wide() -> None:
             assert len(line.partition("  # type: ignore")[0]) <= MOST_COLUMNS, f"{path}: {line}"
 
 
+@pytest.mark.long
 def test_code_is_counted_without_comments_docstrings_and_blank_lines() -> None:
     header, body = (
         b'"""Doc."""\n\n# note\nA = """x\n\ny"""\n\n',

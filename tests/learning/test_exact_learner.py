@@ -277,7 +277,7 @@ LOSSES: dict[str, tuple[Network, PolicyLoss | ActionValueLoss, Any, dict[str, fl
 }
 
 
-@pytest.mark.parametrize("name", sampled(LOSSES, *(list(LOSSES).index(name) for name in ("ppo", "dqn", "pqn"))))
+@pytest.mark.parametrize("name", sampled(LOSSES, *(list(LOSSES).index(name) for name in ("ppo", "dqn"))))
 def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow: Any) -> None:
     from evo.learning.tensorflow.learner import TensorFlowLearner
     from evo.setup import LearnerOptions

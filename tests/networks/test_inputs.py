@@ -33,6 +33,7 @@ def seen(network: Network, count: int, seed: int = 2) -> np.ndarray:
     return observations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory", ["", pytest.param("gru 5", marks=pytest.mark.long)])
 @pytest.mark.parametrize("forward", sampled([lanes.forward, forward_plain]))
 def test_entries_have_the_bits_of_a_plain_loop_on_every_lane(memory: str, forward) -> None:  # type: ignore[no-untyped-def]

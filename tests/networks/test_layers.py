@@ -48,6 +48,7 @@ def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
         assert bits(scores_of_width(network, weights, observations, width, forward)) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forward", KERNELS)
 @given(network=layered(memory=True), seed=st.integers(0, 2**32 - 1), zeros=ZEROS, data=st.data())
 def test_recurrent_layers_have_the_bits_of_a_plain_loop_step_by_step_on_every_lane(

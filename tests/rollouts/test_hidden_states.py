@@ -65,6 +65,7 @@ def equal(one: Result, other: Result) -> None:
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("played", GAMES)
 def test_whole_episodes_have_a_state_each_through_refills_and_compaction(played: GameEnvironment) -> None:
     rollout, weights = playing(played)

@@ -130,6 +130,7 @@ def test_matches_are_those_of_a_plain_driver(module: Any, policy: dict[str, Any]
     assert alone.returns[0, 0] == result.returns[0, 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("module", "policy", "others"), CASES)
 def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str, Any], others: int) -> None:
     """Two segments go on from each other, and hold the candidate's moves of the episodes that a plain driver plays."""
@@ -168,6 +169,7 @@ def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str,
     assert len(following) == (whole.ends >= TRUNCATED).sum()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "policy"),
     [

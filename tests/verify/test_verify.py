@@ -113,6 +113,7 @@ def test_everything_is_every_candidate_of_every_generation(run: Path) -> None:
     assert "finds the same weights" in out
 
 
+@pytest.mark.long
 def test_a_replay_of_everything_goes_on_where_no_state_is_kept(run: Path) -> None:
     for generation in kept(run)[:-3]:
         (run / "population" / f"gen-{generation:06}.h5").unlink()
@@ -121,6 +122,7 @@ def test_a_replay_of_everything_goes_on_where_no_state_is_kept(run: Path) -> Non
     assert verified(run)[0]["not_replayable"] > 0
 
 
+@pytest.mark.long
 def test_a_sample_is_as_large_as_asked_for_in_whole_tasks_and_always_the_same(run: Path) -> None:
     (run / "champion.h5").unlink()  # which would be in the sample, beside what is asked for
     assert verified(run, "--sample", 0)[0]["replayed"] == 0
@@ -177,6 +179,7 @@ def test_a_metric_that_was_not_played_is_found_by_playing_everything(run: Path, 
     assert f"generation {generation}: {name} {changed[name]} in metrics.jsonl" in refused(run, "--all")
 
 
+@pytest.mark.long
 def test_missing_lines_of_the_metrics_are_named_by_verify_and_by_the_doctor(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     removed = [b'"generation": 2,', b'"generation": 3,']
@@ -278,6 +281,7 @@ def test_a_configuration_that_changes_no_result_is_no_disagreement(run: Path) ->
     verified(run)
 
 
+@pytest.mark.long
 def test_a_return_that_everything_else_agrees_with_is_found_by_playing(run: Path) -> None:
     def flatter(record: dict[str, Any]) -> None:
         record["return"][7] += 1000
@@ -302,6 +306,7 @@ def test_a_forgery_where_no_state_before_is_kept_is_found_by_playing_everything(
     assert f"generation {generation}: record/return: candidate 7" in refused(run, "--all")
 
 
+@pytest.mark.long
 def test_parents_that_are_not_those_of_the_record_are_found_by_playing_everything(run: Path) -> None:
     def stronger(state: dict[str, Any]) -> None:
         state["weights"][1] += 0.5
@@ -319,6 +324,7 @@ def test_children_of_parents_that_never_were_are_found(run: Path) -> None:
     assert "generation 1: record/return" in refused(run)
 
 
+@pytest.mark.long
 def test_a_state_that_does_not_fit_its_algorithm_is_told_without_a_traceback(run: Path) -> None:
     def nonsense(state: dict[str, Any]) -> None:
         state["weights"] = np.zeros((2, 3), np.float32)
@@ -355,6 +361,7 @@ def test_a_champion_that_is_not_the_run_s_is_found(run: Path, forge: Callable[[P
     assert said in refused(run, "--sample", 0)
 
 
+@pytest.mark.long
 def test_a_champion_that_was_put_into_every_state_is_found_by_making_it_again(run: Path) -> None:
     """Its generation is one that can be played again, or `--all` plays what leads there."""
     weights = other_weights(run)
@@ -377,6 +384,7 @@ def test_a_test_score_that_was_not_played_is_found(run: Path) -> None:
     assert "test score differs: mean" in refused(run, "--sample", 0)
 
 
+@pytest.mark.long
 def test_a_copy_that_says_something_else_is_found_and_one_of_an_earlier_state_is_what_a_kill_leaves(run: Path) -> None:
     path = run / "champion.json"
     copy = json.loads(path.read_text())
@@ -402,6 +410,7 @@ def test_what_a_kill_leaves_is_no_disagreement(run: Path) -> None:
     assert verified(run)[0] == {**nothing, "replayed": 0, "not_replayable": 0}
 
 
+@pytest.mark.long
 def test_a_run_that_was_moved_or_copied_or_taken_over_is_verified(run: Path) -> None:
     (run.parent / "far").mkdir()
     moved = run.parent / "far" / "moved"
