@@ -24,7 +24,7 @@ from evo.games import sin
 from evo.games.faults import inexact_in
 from evo.networks.network import Network, Options
 from tests.cuda.comparing import Case, compare
-from tests.cuda.simulated import ONE, OTHERS
+from tests.cuda.simulated import ONE, OTHERS, TINY
 
 ROOT = Path(__file__).parents[2]
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
@@ -64,15 +64,21 @@ SEGMENTS = (1, 5, 10, 15, 18, 19, 20, 21, 22, 23)  # of the cases: every action 
 RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a mask, memory
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("which", "cases"), [("one", ONE), ("others", OTHERS)], ids=["one", "others"])
-def test_a_few_cases_in_the_simulator(which: str, cases: tuple[Case, ...]) -> None:
+@pytest.mark.parametrize(
+    ("which", "lines"),  # of the others, a line is of updates
+    [
+        ("tiny", len(TINY)),
+        pytest.param("one", len(ONE) + 1, marks=pytest.mark.long),
+        pytest.param("others", len(OTHERS) + 1, marks=pytest.mark.long),
+    ],
+)
+def test_a_few_cases_in_the_simulator(which: str, lines: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.cuda.simulated", which],
         cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == len(cases) + 1
+    assert len(done.stdout.splitlines()) == lines
 
 
 @needs_cuda
