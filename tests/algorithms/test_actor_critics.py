@@ -209,6 +209,7 @@ def test_episodes_of_fewer_transitions_than_minibatches_are_learned_from_one_by_
     assert metrics["updates"] == 2 * metrics["frames"]
 
 
+@pytest.mark.long
 def test_a_policy_stays_the_same_where_a_fork_begins_or_ends_to_normalise_observations() -> None:
     still = {"name": "Pendulum-v1", "learning_rate": 1e-9, "learning_rate_final": 1e-9}
     raw, normalising = on_pole(**still), on_pole(**still, normalise_observations=True)

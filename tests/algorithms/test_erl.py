@@ -81,6 +81,7 @@ def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_b
     assert learning._method.learner.updates > 0
 
 
+@pytest.mark.long
 def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_parent_of_others() -> None:
     algorithm = small(sync_every=2)
     for number in range(5):

@@ -96,6 +96,7 @@ def stated(module: Any, outputs: Any, noise: Any, slopes: Any, values: Any, temp
     return temperature * log_probability - q_value, log_probability
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", [sac, td3])
 def test_the_actor_s_gradient_is_the_one_of_keras_through_actor_and_critic(module: Any) -> None:
     import tensorflow as tf

@@ -97,6 +97,7 @@ def plain_gradient(learner: ExactLearner, seen: NDArray[np.float32], rows: NDArr
 PIECES = st.sampled_from((Pieces(2), Pieces(4), Pieces(8), Pieces(8, 3), Pieces(2, 1)))
 
 
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(network=remembering(), count=st.integers(1, 17), pieces=PIECES)
 def test_a_gradient_through_time_is_that_of_the_plain_form_bit_for_bit(

@@ -64,6 +64,7 @@ def test_random_numbers_are_those_of_the_trainer(tmp_path: Path) -> None:
     assert [low | high << 32 for low, high in got[2]] == [int(seeds_of_test_episodes(1, n)[0]) for n in numbers]
 
 
+@pytest.mark.long
 @needs_node
 def test_every_bit_of_every_output_of_a_champion_is_the_kernel_s(run: Path, written: str, tmp_path: Path) -> None:
     found, data = Run(run), data_of(written)

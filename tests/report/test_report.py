@@ -397,6 +397,7 @@ def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -
     assert "Optimism gap" in page.text
 
 
+@pytest.mark.long
 def test_a_decision_tree_is_shown_as_python(tmp_path: Path) -> None:
     few = ("--set", "gp.population=12", "--set", "gp.elites=2", "--set", "test.episodes=8", "--generations", 2)
     catch = ("--set", "environment.id=catch")  # which other tests compile

@@ -110,6 +110,7 @@ def test_a_broken_game_is_named(fault: str, opponent: str, late: Any) -> None:
         played(late, episodes, fault=fault, opponents={"players": [opponent]})
 
 
+@pytest.mark.long
 def test_an_end_that_is_none_has_no_return(late: Any) -> None:
     episodes = Episodes(np.arange(1, 9, dtype=np.uint64))
     assert played(late, episodes, opponents={"players": ["stubborn"]}).finite.all()

@@ -87,6 +87,7 @@ def test_whole_episodes_have_a_state_each_through_refills_and_compaction(played:
     assert scored.transitions.memories.tobytes() == result.transitions.memories.tobytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("played", GAMES)
 def test_a_segment_goes_on_with_the_states_of_the_one_before(played: GameEnvironment) -> None:
     rollout, weights = playing(played)

@@ -90,6 +90,7 @@ def test_recording_changes_no_result_and_counts_every_step_once() -> None:
     assert (steps.ends == TERMINATED).any()
 
 
+@pytest.mark.long
 def test_outputs_are_those_of_the_network_for_what_was_seen() -> None:
     rollout = with_value()
     weights = np.random.default_rng(2).standard_normal((1, rollout.network.size)).astype(np.float32)

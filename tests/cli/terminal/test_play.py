@@ -119,6 +119,7 @@ def test_a_person_plays_beside_a_champion_on_the_same_fruits(tmp_path: Path, mem
         assert process.wait(30) == 0
 
 
+@pytest.mark.long
 def test_a_champion_with_memory_goes_on_from_its_state(tmp_path: Path) -> None:
     run = evo.Run(with_memory(tmp_path), flags={"backend": "serial"})
     with ExitStack() as stack:
