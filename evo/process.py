@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from evo import clock
-from evo.errors import SHORTAGES, EvoError
+from evo.errors import SHORTAGES, EvoError, notice
 
 # The system ends it as soon as the thread that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
@@ -29,6 +29,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BURST = 1.0  # seconds in which several signals count as one
 
+GRACE = 5.0  # seconds that threads of plug-ins have to end when all else is done
 RETRY = 0.01  # seconds after which a signal that could not be raised is sent again
 COMPILER = "llvmlite.binding"  # modules that call LLVM, and that LLVM calls
 
@@ -36,6 +37,7 @@ _asked_at = -BURST  # monotonic
 _deferred = signal.SIGINT  # the signal that is sent again
 _others_alarm: tuple[Any, float, float] = (signal.SIG_DFL, 0.0, 0.0)  # a handler of SIGALRM, when it is due, interval
 _waiting = 0  # calls of `interrupts_wait` that go on
+_masks = threading.local()  # of signals that were blocked before a fork
 _at_once = False  # whether `leave` skips the shutdown of the interpreter
 
 
@@ -73,6 +75,24 @@ def raise_stopped() -> None:
             signal.signal(number, _stop)
     if not isinstance(sys.unraisablehook, _Unraisable):
         sys.unraisablehook = _Unraisable(sys.unraisablehook)
+        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_as_usual)
+
+
+def _block() -> None:
+    """Hold signals back while a process is forked: the interpreter would forget those that its child receives."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _as_usual() -> None:
+    """Let signals end a process that a plug-in has forked, as they end any other: it is no part of the run."""
+    for number in STOPPING:
+        if signal.getsignal(number) is _stop:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _unblock()
 
 
 @contextmanager
@@ -129,11 +149,28 @@ def leave(code: int) -> int:
         sys.stdout.flush()
         os.dup2(2, 1)  # what libraries print when the interpreter ends must not follow the last line
     sys.stdout = sys.stderr
+    end = threading.Timer(GRACE, _end_without_threads, [code])
+    end.daemon = True
+    if _others():
+        end.start()
     if code - 128 in STOPPING or _at_once:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
     return code
+
+
+def _others() -> list[threading.Thread]:
+    """Return the threads that an interpreter waits for when it ends."""
+    return [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+
+
+def _end_without_threads(code: int) -> None:
+    """End this process, whose interpreter waits for threads that a plug-in has left; say so."""
+    names = ", ".join(thread.name for thread in _others())
+    notice(f"a plug-in has left threads that do not end, so this process has ended without them: {names}")
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -110,7 +110,10 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
     module, _, name = named.partition(":")
     if module != gymnasium.wrappers.__name__ and module not in registry.loaded():
         raise MissingPluginError(f"environment.wrappers: {named} needs its module: {plug_in_advice(module)}")
-    found = getattr(sys.modules[module], name, None)
+    try:
+        found = getattr(sys.modules[module], name, None)
+    except ImportError as error:  # Gymnasium loads a wrapper when it is asked for
+        raise ConfigurationError(f"environment.wrappers: {named} {mistakes.exception_text(error)}") from error
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
         raise ConfigurationError(f"environment.wrappers: {module} has no gymnasium.Wrapper of the name {name}")
     return found

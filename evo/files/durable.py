@@ -52,6 +52,8 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
     """Write a temporary file, `durable` with an fsync, and rename it, which `sync_directory` makes durable too."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
+        if os.path.lexists(temporary):  # it may be another name of a file elsewhere
+            temporary.unlink()
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
             for piece in [data] if isinstance(data, bytes | memoryview) else data:

@@ -38,8 +38,9 @@ def acquire(directory: Path, name: str = LOCK) -> int:
                 if (holder := _holder(descriptor, 1)) not in (0, os.getpid()):
                     raise LockedError(f"{directory} is in use by process {holder}; if that is no run, delete {path}")
                 notice(NO_LOCKS)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            if os.fstat(descriptor).st_nlink == 1:  # else it may be any other file of the user's too
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BaseException:
         os.close(descriptor)
         raise

@@ -47,7 +47,7 @@ TAKEN_BY_SEVERAL = TAKEN | {  # of a game of several players; where they take tu
     **dict.fromkeys(("observe", "mask", "metrics"), ("state", "options", "b", "player", "out")),
 }
 CHOOSES = ("state", "options", "b", "player", "random")  # a baseline of a game of several players
-EXPECTED = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)  # of a mistake in a game
+EXPECTED = (ArithmeticError, AttributeError, LookupError, NameError, RecursionError, TypeError, ValueError)  # mistakes
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
 

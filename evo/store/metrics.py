@@ -112,6 +112,7 @@ class MetricsFile:
                 end = after if whole else end
             with resources("write", self.path):
                 if cut is not None or (os.path.lexists(self.path) and self.path.stat().st_size > end):
+                    parted(self.path)
                     os.truncate(self.path, end if cut is None else cut)
         except (DataError, ResourceError) as error:
             return f"{error}; nothing is removed from it, and the run goes on"

@@ -79,6 +79,12 @@ def test_what_is_no_wrapper_is_refused(name: str) -> None:
         make(wrapped(f"gymnasium.wrappers:{name}")).env()
 
 
+def test_a_wrapper_whose_package_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium.wrappers.jax_to_numpy", None)
+    with pytest.raises(ConfigurationError, match="JaxToNumpy raised ModuleNotFoundError"):
+        make(wrapped("gymnasium.wrappers:JaxToNumpy")).env()
+
+
 def test_wrappers_of_a_plug_in_change_what_is_played_and_their_failures_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

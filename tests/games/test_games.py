@@ -43,6 +43,10 @@ BROKEN = {
     "observe wrote inf to out[0, ": ("state.column[b], 0] = 1.0", "state.column[b], 0] = 1e39"),
     "step failed outside of its arrays": ("state.row[b] += 1", "state.row[b + 7] += 1"),
     "step failed outside of its arrays (broken.py:38": ("state.row[b] += 1", "state.row[b, 1] += 1"),
+    "): RecursionError: maximum recursion": (
+        "state.row[b] += 1",
+        "return step(state, options, b, action, random)",
+    ),
     "begin changed row of another environment": ("state.row[b] = 0", "state.row[0] = 5"),
     "two episodes of seed 1 differ in what begin writes": (
         "below(random, options.columns)",

@@ -352,3 +352,35 @@ def test_what_a_fork_does_meanwhile_ends_with_the_block_and_with_its_parent(tmp_
     while child.exists() and time.monotonic() < until:
         time.sleep(0.01)
     assert not child.exists()
+
+
+def test_sigterm_ends_what_a_plug_in_forks_at_once_and_silently() -> None:
+    """Some of these signals were forgotten, so whoever waited for the process waited forever; others were traced."""
+    program = """
+import os, signal
+from evo.process import raise_stopped
+raise_stopped()
+for _ in range(100):
+    child = os.fork()
+    if not child:
+        signal.sigtimedwait([], 20)
+        os._exit(1)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_ends_where_a_plug_in_has_left_a_thread_that_does_not() -> None:
+    program = """
+import sys, threading, time
+from evo import process
+process.GRACE = 0.1
+threading.Thread(target=time.sleep, args=[60], name="feeder").start()
+sys.exit(process.leave(3))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 3
+    assert "has ended without them: feeder" in done.stderr

@@ -121,6 +121,26 @@ def test_a_copy_by_hard_links_and_the_run_that_it_is_of_go_on_apart(tmp_path: Pa
         assert (store.next_generation, store.notices, len(store.metrics())) == (20, [], 20)
 
 
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_file_of_a_run_that_is_another_name_of_a_file_elsewhere_leaves_that_as_it_is(
+    tmp_path: Path, hashes: list[str], name: str
+) -> None:
+    """Whoever unpacks a run that was sent may get such a link with it."""
+    made(tmp_path / "run", 3).close()
+    (tmp_path / "own").write_text("precious")
+    (tmp_path / "run" / name).unlink()
+    os.link(tmp_path / "own", tmp_path / "run" / name)
+    assert finish(tmp_path / "run", 5) == hashes[5]
+    assert (tmp_path / "own").read_text() == "precious"
+
+
+def test_a_temporary_file_that_is_another_name_of_a_file_elsewhere_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("precious")
+    os.link(tmp_path / "own", tmp_path / "report.html.tmp")
+    durable.replace_file(tmp_path / "report.html", b"page")
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["precious", "page"]
+
+
 def test_a_run_whose_directory_is_renamed_goes_on_there(tmp_path: Path, hashes: list[str]) -> None:
     with made(tmp_path / "run", 3) as store:
         (tmp_path / "folder").mkdir()
