@@ -37,7 +37,10 @@ MOST_GENERATIONS = 10_000_000
 COMPILING = 2.0  # times as long as any other generation: the first one had to compile
 NEVER = 10_000_000  # generations between tests
 FIRST_TASKS = 2  # of a worker, in the first part of a round
-PROGRAM = "from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
+PROGRAM = (
+    "from evo.planning.probe import main; from evo.process import leave; main(sys.argv[1], sys.argv[2:]); "
+    "sys.exit(leave(0))"
+)
 
 
 @dataclass(frozen=True)

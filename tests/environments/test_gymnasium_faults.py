@@ -120,3 +120,12 @@ def test_what_environments_have_started_ends_with_the_run(written: Written, tmp_
     children = [int(line) for line in (tmp_path / "children").read_text().split()]
     assert len(children) > 2
     assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+
+
+@pytest.mark.long  # it waits for the thread
+def test_a_plan_ends_where_an_environment_leaves_a_thread(written: Written, tmp_path: Path) -> None:
+    option = '        """Take the options of environment.kwargs; this one has none."""\n'
+    thread = "        import threading, time\n        threading.Thread(target=time.sleep, args=[600]).start()\n"
+    words = written((option, option + thread))
+    with command(tmp_path, "plan", *words[:3], *EVOLVED, program=("-m", "evo")) as process:
+        assert process.wait(120) == 0
