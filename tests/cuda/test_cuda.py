@@ -71,6 +71,7 @@ RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a 
         pytest.param("one", len(ONE) + 1, marks=pytest.mark.long),
         pytest.param("others", len(OTHERS) + 1, marks=pytest.mark.long),
     ],
+    ids=["tiny", "one", "others"],
 )
 def test_a_few_cases_in_the_simulator(which: str, lines: int) -> None:
     done = subprocess.run(
