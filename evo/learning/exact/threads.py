@@ -10,7 +10,7 @@ from typing import Any
 
 from evo.compiled.functions import check_arithmetic
 
-TOGETHER = 8  # blocks at most, after which a thread that is ready sooner takes those of others
+MOST_BLOCKS = 8  # of a call where it is chosen freely: threads that are ready sooner take the next call
 
 
 class Threads:
@@ -88,7 +88,7 @@ def blocks_together(blocks: int, threads: int, least: float) -> int:
 
     Above that, only as many as give no thread more blocks than one by one.
     """
-    most, together = -(-blocks // threads), TOGETHER
+    most, together = -(-blocks // threads), MOST_BLOCKS
     while together > 1 and min(-(-blocks // (together * threads)) * together, blocks) > most:
         together //= 2
     while together < min(least, blocks):
