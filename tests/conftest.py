@@ -22,10 +22,11 @@ from evo.store.sandbox import reading_several
 MOST_PROCESSES = 4  # many tests start processes of their own
 SHORT_EXAMPLES, LONG_EXAMPLES = 25, 200  # of a property, without the long tests and with them
 
-# Neither a first compilation nor a busy machine is a failure.
+# Neither a first compilation nor a busy machine is a failure. The short tests try the same examples every time; the
+# long ones look for new ones, unless `--hypothesis-seed` is given.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", patient, max_examples=LONG_EXAMPLES)
-settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES)
+settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES, derandomize=True)
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # what tests expect is a CPU's, also where there is a GPU
 
