@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import resource
 import sys
 import traceback
@@ -52,6 +53,8 @@ class Parser(argparse.ArgumentParser):
         """Raise the mistake as a line that names the command."""
         wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
         meant = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions) if wrong else ""
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            meant = did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
         raise ConfigurationError(f"{self.prog}: {message}{meant or f' (see {self.prog} --help)'}")
 
 

@@ -160,7 +160,10 @@ def _number(found: Any) -> float:
     if unfit or isinstance(found, str | bytes) or found is None:
         several = "; name further numbers by `measures`" if np.size(found) > 1 else ""
         raise TypeError(f"it must return a number, not {found!r:.40}{several}")
-    return float(found)
+    try:
+        return float(found)
+    except OverflowError:  # a whole number or a fraction beyond float64 is not finite there
+        return math.nan
 
 
 def _numbers(name: str, values: Any) -> NDArray[np.float32]:

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from evo.errors import ConfigurationError, cell, extra, first_line, notice
 from evo.files.durable import resources
 from evo.files.layout import CHAMPION
+from evo.plugins.mistakes import exception_text
+from evo.process import is_interrupt
 
 FORMATS = ("csv", "parquet", "tensorboard")
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
@@ -142,9 +144,9 @@ class Trackers:
         for name in self._services:
             try:
                 self._open[f"--tracker {name}"] = SERVICES[name](run, flat)
-            except Exception as error:  # of a library that others wrote, and of the network
+            except BaseException as error:
                 self.__exit__()
-                raise ConfigurationError(f"--tracker {name}: {first_line(error)}") from error
+                raise ConfigurationError(f"--tracker {name}: {_why(error)}") from error
         return self
 
     def add(self, generation: int, metrics: Metrics) -> None:
@@ -153,9 +155,8 @@ class Trackers:
         for typed, tracker in [*self._open.items()]:
             try:
                 tracker.add(generation, row, time.time())
-            except Exception as error:
-                why = getattr(error, "strerror", None) or first_line(error)
-                notice(f"{typed}: no more metrics are written: {why}")
+            except BaseException as error:
+                notice(f"{typed}: no more metrics are written: {_why(error)}")
                 del self._open[typed]
 
     def __enter__(self) -> Trackers:
@@ -165,8 +166,17 @@ class Trackers:
         for typed, tracker in self._open.items():
             try:
                 tracker.close()
-            except Exception as error:
-                notice(f"{typed}: not all is written: {first_line(error)}")
+            except BaseException as error:
+                notice(f"{typed}: not all is written: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    """Return why a library that others wrote, or the network, has failed; Ctrl-C ends the run."""
+    if is_interrupt(error):
+        raise error
+    if not isinstance(error, Exception):
+        return exception_text(error)
+    return getattr(error, "strerror", None) or first_line(error)
 
 
 def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, object]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import popcount
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.networks.network import Network
 from evo.randomness.philox_compiled import philox
 from evo.randomness.streams import philox as philox_plain
@@ -79,6 +79,14 @@ def _cross_uniform(parent, mate, key, out):  # type: ignore[no-untyped-def]
         out[i] = mate[i] if (bits >> np.uint64(i % 32)) & ONE else parent[i]
 
 
+def unpublished(source: WeightSource, count: int) -> str:
+    """Return which candidate names which row that is not among `count` published ones; empty: none does."""
+    for name, rows in (("row", source.rows), ("mate", source.mates), ("scale", np.array([source.scale]))):
+        for k in np.flatnonzero((rows < -1) | (rows >= count)):
+            return f"candidate {k} names {name} {rows[k]} of {counted(count, 'published row')}"
+    return ""
+
+
 class Rebuilder:
     """Rebuild candidates of one network description."""
 
@@ -98,10 +106,8 @@ class Rebuilder:
         Raises DataError where the candidate names a row that is not published.
         """
         row, mate, key, sigma = int(source.rows[k]), int(source.mates[k]), source.keys[k], source.sigmas[k]
-        rows = {"row": row, "mate": mate, "scale": source.scale}
-        if not all(-1 <= named < len(parents) for named in rows.values()):
-            which = ", ".join(f"{name} {named}" for name, named in rows.items())
-            raise DataError(f"candidate {k} names {which} of {len(parents)} published rows")
+        if not all(-1 <= named < len(parents) for named in (row, mate, source.scale)):
+            raise DataError(unpublished(source, len(parents)))
         if row < 0:
             self.fresh(key, out)
             return

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.plugins import registry
+from evo.plugins import importing, registry
 
 OURS = ""  # this program, among the names of plug-ins
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
@@ -209,7 +209,7 @@ def _digest(root: Path, paths: Iterable[Path]) -> bytes:
 
 def _file(name: str) -> Path | None:
     """Return the file that would be imported, without importing it: another version could do anything."""
-    registry.look_here()
+    importing.look_here()
     try:
         found = find_spec(name)
     except (ImportError, ValueError):

@@ -17,6 +17,7 @@ from typing import Any
 
 from evo.errors import ConfigurationError, EvoError, notice, text_of
 from evo.plugins import registry
+from evo.plugins.importing import innermost, module_of_file
 
 LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen twice is reported
 MOST_CHOICES = 128  # an action is recorded in a byte
@@ -57,11 +58,11 @@ def raised(error: BaseException) -> ConfigurationError | None:
         error = error.__cause__
     if type(error).__module__ == NUMBA:
         return _not_compiled(str(error))
-    if (found := registry.innermost(error, _packages().__contains__)) is None:
+    if (found := innermost(error, _packages().__contains__)) is None:
         return None
     frame, place = found
     what = f"{exception_text(error)} ({place})"
-    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
+    return mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
 
 
 def _packages() -> set[str]:
@@ -107,7 +108,7 @@ def long_calls_named(
 
 def plug_in_calls_named(modules: Iterable[str]) -> AbstractContextManager[None]:
     """Print a line, once, where a call of these plug-ins, or the import of one, takes very long in this thread."""
-    packages = {registry.module_of_file(module).partition(".")[0] for module in modules} - {*OURS}
+    packages = {module_of_file(module).partition(".")[0] for module in modules} - {*OURS}
 
     def call_in(frames: Iterable[tuple[FrameType, int]]) -> tuple[FrameType | None, str]:
         own = [one for one, _ in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages]
@@ -137,10 +138,10 @@ def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationErro
 
 def of_function(module: str, name: str, error: BaseException) -> ConfigurationError:
     """Return the mistake that a failed call of a plug-in's function stands for."""
-    found = registry.innermost(error, bool)
+    found = innermost(error, bool)
     inside = found and error.__traceback__ and error.__traceback__.tb_next
     where = f" ({found[1]})" if found and inside else ""
-    return _mistake(module, name, f"{exception_text(error)}{where}")
+    return mistake(module, name, f"{exception_text(error)}{where}")
 
 
 def check_environment(environment: Any, module: str) -> None:
@@ -148,25 +149,8 @@ def check_environment(environment: Any, module: str) -> None:
     for name in ("shape", "actions", "continuous", "episode_metrics"):
         found = getattr(environment, name, None)
         if not _fits(name, found, bool(getattr(environment, "continuous", False))):
-            raise ConfigurationError(f"environment.id: {_mistake(module, name, f'is {found!r:.60}')}")
+            raise ConfigurationError(f"environment.id: {mistake(module, name, f'is {found!r:.60}')}")
     environment.check()
-
-
-def expect(fits: bool, module: str, hook: str, found: object) -> None:
-    """Raise ConfigurationError where a plug-in's function has returned something else than is expected."""
-    if not fits:
-        array = f", {found.dtype} {found.shape}" if hasattr(found, "dtype") and hasattr(found, "shape") else ""
-        raise _mistake(module, hook, f"gave a value of type {type(found).__name__}{array}")
-
-
-def of_array(module: str, hook: str, name: str, what: object) -> ConfigurationError:
-    """Return the mistake of a plug-in's array that cannot be stored, or is not what was stored."""
-    return _mistake(module, hook, f"gave the array {name!r:.80} of {what}")
-
-
-def of_metric(module: str, hook: str, name: str, value: object) -> ConfigurationError:
-    """Return the mistake of a plug-in's metric that no reader of metrics would show."""
-    return _mistake(module, f"{hook}: metric", f"{name!r:.80} is {value!r:.40}")
 
 
 def is_named(found: object) -> bool:
@@ -194,7 +178,7 @@ def _is_positive(number: Any) -> bool:
 
 def place_of(error: BaseException) -> str:
     """Return " (FILE:LINE)" of the last frame of an exception that is not in our packages; empty: all are."""
-    found = registry.innermost(error, lambda package: package not in OURS)
+    found = innermost(error, lambda package: package not in OURS)
     return f" ({found[1]})" if found else ""
 
 
@@ -206,6 +190,7 @@ def exception_text(error: BaseException) -> str:
     return f"raised {type(error).__name__}{': ' if text else ''}{text[:200]}"
 
 
-def _mistake(module: str, function: str, what: str) -> ConfigurationError:
+def mistake(module: str, function: str, what: str) -> ConfigurationError:
+    """Return what is wrong with a plug-in's function, and what is expected of it."""
     expected = EXPECTED.get(function.rpartition(".")[2])
     return ConfigurationError(f"plug-in {module}: {function} {what}{f'; {expected}' if expected else ''}")

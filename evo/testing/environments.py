@@ -253,9 +253,7 @@ def _by_env(result: Result, name: str, horizon: int) -> NDArray[Any]:
 
 def game_tests(module: str, **options: Any) -> type[GameTests]:
     """Return a class of tests of the game in a module, as --plugin names it, or of ours, with these options."""
-    name = registry.module_of_file(module).rpartition(".")[2]
-    if name not in registry.names("environments"):
-        registry.load([module])
+    name = registry.known("environments", module)
     found = registry.find("environments", name)
     environment = found.make(found.Options(id=name, **options))
     return type("GameTests", (GameTests,), {"environment": environment, "__module__": module})

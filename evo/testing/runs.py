@@ -132,19 +132,11 @@ class BackendTests:
 
 def algorithm_tests(module: str, policy: Mapping[str, Any] | None = None, **options: Any) -> type[AlgorithmTests]:
     """Return a class of tests of an algorithm, ours or in a module; `policy` has options of a small network."""
-    members = {"algorithm": _loaded("algorithms", module), "options": options, "policy": policy or POLICY}
+    members = {"algorithm": registry.known("algorithms", module), "options": options, "policy": policy or POLICY}
     return type("AlgorithmTests", (AlgorithmTests,), {**members, "__module__": module})
 
 
 def backend_tests(module: str, **options: Any) -> type[BackendTests]:
     """Return a class of tests of a backend, ours or in a module; `options` are those of [workers]."""
-    members = {"backend": _loaded("evaluators", module), "options": options, "__module__": module}
+    members = {"backend": registry.known("evaluators", module), "options": options, "__module__": module}
     return type("BackendTests", (BackendTests,), members)
-
-
-def _loaded(folder: str, module: str) -> str:
-    """Load a plug-in unless its name is known, and return the name."""
-    name = registry.module_of_file(module).rpartition(".")[2]
-    if name not in registry.names(folder):
-        registry.load([module])
-    return name

@@ -15,7 +15,8 @@ from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.files.arrays import NAME
-from evo.plugins.mistakes import expect, is_named, of_array, of_metric
+from evo.networks.candidates import unpublished
+from evo.plugins.mistakes import is_named, mistake
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -100,6 +101,7 @@ class Validated:
         ConfigurationError: a plug-in's answer is not what the protocol says.
         """
         rounds, results, curriculum = self.algorithm.generation(number), None, self._curriculum
+        published = 0  # rows
         self._expect(hasattr(rounds, "send"), "generation", rounds)
         while True:
             try:
@@ -108,9 +110,12 @@ class Validated:
                 metrics: Metrics = end.value
                 break
             self._expect(isinstance(request, Request), "generation", request)
+            self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
+            published = published if request.weights is None else len(request.weights)
             for task in request.tasks:
                 self._expect(isinstance(task, Task), "generation", task)
-            self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
+                if self._plugin and (wrong := unpublished(task.weights, published)):
+                    raise self._mistake("generation", f"gave a task in which {wrong}")
             if curriculum is not None:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
                 request = self.opponents.matched(request, number)
@@ -120,7 +125,7 @@ class Validated:
             self._expect(is_named(metrics) and all(map(np.isscalar, metrics.values())), "generation", metrics)
             for name, value in metrics.items():
                 if not is_metric(name, value):
-                    raise of_metric(self._plugin, f"{type(self.algorithm).__name__}.generation", name, value)
+                    raise self._mistake("generation: metric", f"{name!r:.80} is {value!r:.40}")
         return metrics if curriculum is None else {**metrics, **curriculum.metrics(number)}
 
     def due(self, number: int) -> bool:
@@ -222,7 +227,7 @@ class Validated:
             self._expect(is_named(now) and now.keys() == own.keys(), "restore", now)
             for name, array in own.items():
                 if not np.array_equal(array, now[name], equal_nan=True):
-                    raise of_array(self._plugin, f"{type(self.algorithm).__name__}.restore", name, "another value")
+                    raise self._mistake("restore", f"gave the array {name!r:.80} of another value")
 
     def restore_champion(self, state: Arrays) -> None:
         """Take the champion from a checkpoint, and nothing else."""
@@ -266,13 +271,17 @@ class Validated:
             self._expect(fits, hook, found)
             for name, array in found.items():
                 if not NAME.fullmatch(name) or name in (WEIGHTS, ORIGIN) or array.dtype.kind not in "biuf":
-                    raise of_array(self._plugin, f"{type(self.algorithm).__name__}.{hook}", name, array.dtype)
+                    raise self._mistake(hook, f"gave the array {name!r:.80} of {array.dtype}")
         return found
 
     def _expect(self, fits: bool, hook: str, found: object) -> None:
         """ConfigurationError: a plug-in's answer does not fit. Those of our own algorithms do."""
-        if self._plugin:
-            expect(fits, self._plugin, f"{type(self.algorithm).__name__}.{hook}", found)
+        if self._plugin and not fits:
+            array = f", {found.dtype} {found.shape}" if hasattr(found, "dtype") and hasattr(found, "shape") else ""
+            raise self._mistake(hook, f"gave a value of type {type(found).__name__}{array}")
+
+    def _mistake(self, hook: str, what: str) -> ConfigurationError:
+        return mistake(self._plugin, f"{type(self.algorithm).__name__}.{hook}", what)
 
     def _mean(self, total: NDArray[Any]) -> float:
         """Return the mean return of a sum, the first number of an array."""

@@ -85,6 +85,12 @@ def test_an_unknown_command_or_flag_is_guessed_at() -> None:
     assert last(done)["status"] == "failed"
 
 
+def test_a_choice_is_guessed_at(tmp_path: Path) -> None:
+    told = called(tmp_path, "export", "run", "--to", "kears", program="evo", code=2)[1]
+    assert told.startswith("evo export: argument --to: invalid choice: 'kears' (")
+    assert told.endswith(" - did you mean `keras`?\n")
+
+
 def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, tmp_path: Path) -> None:
     done = evo("run", str(experiment), "--dry-run", "--json", "--seed", "7", "--set", "ga.sigma=0.5", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

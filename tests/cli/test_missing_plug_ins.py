@@ -69,6 +69,10 @@ def test_a_plug_in_whose_name_is_nearly_that_of_a_module_here(tmp_path: Path) ->
         (tmp_path / name).write_text("import nothing_such\n")
     told = called(tmp_path, "small.toml", "--plugin", "colect", code=2)[1]
     assert told == "--plugin colect: No module named 'colect' - did you mean `collect`?\n"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "climber.py").touch()
+    told = called(tmp_path, "small.toml", "--plugin", "package.clibmer", code=2)[1]
+    assert told.endswith("No module named 'package.clibmer' - did you mean `package.climber`?\n")
     told = called(tmp_path, "small.toml", "--plugin", "collect", code=2)[1]  # it is here, and imports what is not
     assert told == "--plugin collect: collect.py:1: No module named 'nothing_such'\n"
 

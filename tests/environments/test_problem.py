@@ -174,6 +174,11 @@ def test_values_that_are_not_finite_rank_worst(tmp_path: Path) -> None:
     assert summary["champion"]["fitness"] > 0
 
 
+def test_a_whole_number_beyond_float64_is_not_finite() -> None:
+    problem = evo.Problem(lambda _: 10**400, 2)
+    assert np.isnan(problem.values(problem.first, 0))
+
+
 @pytest.mark.parametrize("algorithm", sampled(["sep_cma_es", "ga", "map_elites"]))
 def test_fitness_near_the_largest_that_counts_is_computed_with_without_a_warning(
     tmp_path: Path, algorithm: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from argparse import Namespace
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from evo.exports import metrics
+from evo.process import Stopped
 from evo.store.run import Run
 from tests.helpers.calling import SMALL, called
 
@@ -85,3 +88,35 @@ def test_a_tracker_gets_the_metrics_and_the_options_offline(
 def test_an_unknown_tracker_is_named_and_those_that_exist(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     assert "choose wandb or mlflow" in called(tmp_path, "small.toml", "--tracker", "comet", code=2)[1]
+
+
+class Ends:
+    """A tracker that raises an error in its second call, of begin, add and close."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.calls = error, 0
+
+    def __call__(self, *_: object) -> Ends:
+        self.calls += 1
+        if self.calls == 2:
+            raise self.error
+        return self
+
+    add = close = __call__
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), OSError("no network"), Stopped()])
+def test_a_run_goes_on_without_a_tracker_that_ends_but_ends_by_ctrl_c(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics, "require", lambda _: None)
+    monkeypatch.setattr(metrics, "SERVICES", {"mine": Ends(error)})
+    trackers = metrics.Trackers(Namespace(tensorboard=None, tracker=["mine"])).begin(Path("run"), {}, 0)
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(Stopped):
+            trackers.add(0, {"mean": 1.0})
+        return
+    for generation in range(2):
+        trackers.add(generation, {"mean": 1.0})
+    why = "called sys.exit(3)" if isinstance(error, SystemExit) else "no network"
+    assert capsys.readouterr().err == f"note: --tracker mine: no more metrics are written: {why}\n"

@@ -139,7 +139,7 @@ def test_a_mate_is_not_mixed_in_where_crossover_is_off() -> None:
 
 @pytest.mark.parametrize(("row", "mate"), [(3, -1), (-2, -1), (0, 3), (0, -2)])
 def test_a_row_that_was_not_published_is_refused(row: int, mate: int) -> None:
-    with pytest.raises(DataError, match="of 3 published rows"):
+    with pytest.raises(DataError, match=f"names (row {row}|mate {mate}) of 3 published rows"):
         rebuilt(some_parents(), source(row, 0, 1, mate, "uniform"))
 
 

@@ -147,6 +147,7 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
         ),
         ("Request(self.weights, ", "Request(self.weights[:, 1:], ", "generation gave a value of type ndarray, float32"),
         ("[Task(source, Episodes(seeds))]", "[5]", "Climber.generation gave a value of type int; it must yield"),
+        ("WeightSource(zero, ", "WeightSource(zero + 1, ", "in which candidate 0 names row 1 of 1 published row;"),
         ('return {"position": self.weights}', "return {'../x': self.weights}", "gave the array '../x' of float32"),
         ('return {"position": self.weights}', "return {'champion': self.weights}", "gave the array 'champion' of"),
         ("return self.played", "return {'x': np.array([{}])}", "Climber.record gave the array 'x' of object; it must"),
