@@ -313,6 +313,7 @@ def test_rewarded_actions_are_learned(module: Any, options: dict[str, Any]) -> N
     assert last > 0.8
 
 
+@pytest.mark.long
 def test_rewarded_continuous_actions_are_learned() -> None:
     def answer(request: Request) -> list[Result]:  # reward actions near 1
         results.extend(

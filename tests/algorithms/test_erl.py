@@ -13,6 +13,7 @@ import evo
 from evo.algorithms import erl, ga
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.games.catalogue import catch
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Algorithm, Metrics, Request, Result
@@ -20,7 +21,7 @@ from evo.rollouts.rollout import Rollout
 from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms.climbing import candidates_of
-from tests.algorithms.learners import LINEAR, ONE, Chain, assert_same, board, frozen, without_board
+from tests.algorithms.learners import LINEAR, ONE, Chain, assert_same, frozen, without_board
 from tests.helpers.calling import summary_of
 
 SMALL: dict[str, Any] = {
@@ -28,6 +29,7 @@ SMALL: dict[str, Any] = {
     "learning_starts": 20, "frames_per_update": 8, "batch_size": 16, "replay_size": 5000, "target_tau": 0.1,
 }  # fmt: skip
 CNN = Policy(conv=[[2, 3, 1]], dense=[4])
+CATCH = catch.make(catch.Options(id="catch"))  # of which the contract has the kernels
 TestErl = algorithm_tests("evo.algorithms.erl", **SMALL)
 
 
@@ -37,7 +39,7 @@ def made(module: Any, environment: Environment, policy: Policy, start: Any = Non
 
 
 def small(environment: Environment | None = None, start: Any = None, **options: Any) -> Any:
-    return made(erl, environment or board(), CNN if environment is None else LINEAR, start, **{**SMALL, **options})
+    return made(erl, environment or CATCH, CNN if environment is None else LINEAR, start, **{**SMALL, **options})
 
 
 def drive(
@@ -67,7 +69,7 @@ def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Req
 @pytest.mark.long
 def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_bit_for_bit() -> None:
     environment, same = (
-        board(),
+        CATCH,
         {"population": 12, "parents": 5, "elites": 3, "episodes": 3, "sigma": 0.2, "sigma_spread": 0.0},
     )
     plain = made(ga, environment, CNN, **same, crossover="none")

@@ -65,9 +65,14 @@ replay_size = 150
 """
 
 
+def swinging(steps: int) -> Any:
+    """Return a pendulum for which no rollout is compiled."""
+    return gymnasium.make(gymnasium.Options(id="gymnasium:Pendulum-v1", max_steps=steps, rescale_actions=True))
+
+
 def made(module: Any = sac, **options: Any) -> Any:
     """Return an algorithm that has played and learned for two generations."""
-    algorithm = made_by(module, pendulum.make(pendulum.Options(max_steps=20)), MLP, **{**FEW, **options})
+    algorithm = made_by(module, swinging(20), MLP, **{**FEW, **options})
     drive(algorithm, range(2))
     return algorithm
 
@@ -197,7 +202,7 @@ def test_targets_of_td3_are_of_the_target_actor_with_clipped_noise() -> None:
 
 
 def test_the_actor_of_td3_waits_for_every_second_update_and_so_do_targets() -> None:
-    algorithm = made_by(td3, pendulum.make(pendulum.Options()), MLP, **{**FEW, "frames_per_update": 32})
+    algorithm = made_by(td3, swinging(200), MLP, **{**FEW, "frames_per_update": 32})
     method = method_of(algorithm)
     begun = frozen(method.state())
     drive(algorithm, 0)  # one update
@@ -225,7 +230,7 @@ def test_the_temperature_falls_where_the_entropy_is_above_its_target() -> None:
 
 
 def test_actions_before_learning_starts_are_any_and_then_the_policy_s() -> None:
-    algorithm = made_by(sac, pendulum.make(pendulum.Options()), MLP, **{**FEW, "learning_starts": 64})
+    algorithm = made_by(sac, swinging(200), MLP, **{**FEW, "learning_starts": 64})
     rules = []
     for number in range(3):
         rules.append(next(algorithm.generation(number)).tasks[0].action_rule.kind)
@@ -274,7 +279,7 @@ def test_outputs_of_tanh_have_the_bits_of_a_plain_loop_and_the_values_of_keras()
 @pytest.mark.parametrize("module", [sac, td3])
 def test_after_every_generation_a_restored_algorithm_goes_on_as_the_straight_one(module: Any) -> None:
     options = {**FEW, "n_step": 2, "gamma_points": [[0, 0.5], [90, 0.9]]}
-    environment = gymnasium.make(gymnasium.Options(id="gymnasium:Pendulum-v1", max_steps=9, rescale_actions=True))
+    environment = swinging(9)
     straight = made_by(module, environment, MLP, **options)
     records: list[Arrays] = []
     for number in range(4):

@@ -117,6 +117,7 @@ make = Game(
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replayed", sampled([False, True]))
 def test_a_run_of_a_game_that_reads_outside_of_its_arrays_late_ends_with_its_line(
     tmp_path: Path, replayed: bool

@@ -314,6 +314,7 @@ def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
         tests.test_environments_of_a_vector_are_single_ones()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", sampled(["greedy", "softmax", "epsilon_greedy"]))
 def test_a_mask_that_allows_nothing_after_the_checked_steps_is_named_and_ends_every_way_to_play(
     written: Written, kind: Any

@@ -117,14 +117,8 @@ def test_a_gradient_through_time_is_that_of_the_plain_form_bit_for_bit(
 SEVERAL = Network.build(Options(layers=["dense 7", "tanh", "gru 16", "norm", "relu", "lstm 20", "dense 5"]), (6,), 3)
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        pytest.param(Pieces(2), marks=pytest.mark.long),
-        Pieces(32, 5),
-        pytest.param(Pieces(BLOCK), marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("pieces", [Pieces(2), Pieces(32, 5), Pieces(BLOCK)])
 def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytest.MonkeyPatch, pieces: Pieces) -> None:
     count = 2 * BLOCK + 70
     rows = rows_of(count, pieces.steps)
@@ -146,13 +140,16 @@ def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytes
         other.close()
 
 
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])  # for twenty seconds
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(network=remembering(), seed=st.integers(0, 9))
-def test_a_gradient_through_time_is_the_true_derivative(network: Network, seed: int) -> None:
+def test_a_gradient_through_time_is_the_true_derivative(network: Network, seed: int, compiled: bool) -> None:
     pieces, count = Pieces(8), 16
     learner, seen = learner_of(network, count, pieces, ends=0.1)
     data, rows, weights = learner._data, rows_of(count, 8), learner.weights().astype(np.float64)
-    learner.gradients(rows, {})
+    if compiled:
+        learner.gradients(rows, {})
+    gradient = learner.gradient() if compiled else plain_gradient(learner, seen, rows, pieces)[0]
     away = np.random.default_rng(seed).normal(size=network.size) / np.sqrt(network.size)
     along = plain.Sequences(pieces, data["memories"].astype(np.float64), data["begins"])
 
@@ -164,8 +161,7 @@ def test_a_gradient_through_time_is_the_true_derivative(network: Network, seed: 
     slopes = [(loss(by) - loss(-by)) / (2 * by) for by in (1e-6, 2e-6)]
     if abs(slopes[0] - slopes[1]) > 1e-4 * (1 + abs(slopes[0])):
         return  # a corner of a ReLU lies between
-    size = np.linalg.norm(learner.gradient())
-    assert abs(learner.gradient() @ away - slopes[0]) < 2e-3 * (1 + size)
+    assert abs(gradient @ away - slopes[0]) < 2e-3 * (1 + np.linalg.norm(gradient))
 
 
 def test_pieces_are_asked_for_or_those_of_the_horizon() -> None:

@@ -53,6 +53,7 @@ def seeds_of(task: Task, result: Result) -> list[int]:
 def test_no_episode_serves_two_purposes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     changes = [f"run.seed={SEED}", "validation.every=2", "validation.episodes=7"]
+    changes += [] if name in ("sac", "td3") else ["environment.mask=reverse"]  # as others are compiled
     experiment = Experiment.load(Path(written(tmp_path, name)), *changes)
     with open_or_begin(experiment, tmp_path / "run") as store, Session(experiment, store) as session:
         recorder = Recorder(session.evaluator)

@@ -185,13 +185,14 @@ def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(sma
         assert np.array_equal(source.read_state(3)["weights"], other.read_state(0)["weights"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code", "backend"),
     [
-        pytest.param(signal.SIGINT, 130, "serial", marks=pytest.mark.long),
+        (signal.SIGINT, 130, "serial"),
         (signal.SIGINT, 130, "processes"),
-        pytest.param(signal.SIGTERM, 143, "processes", marks=pytest.mark.long),  # one is in test_signals.py
-        pytest.param(signal.SIGHUP, 129, "processes", marks=pytest.mark.long),
+        (signal.SIGTERM, 143, "processes"),  # one is in test_signals.py
+        (signal.SIGHUP, 129, "processes"),
     ],
 )
 def test_a_signal_ends_a_run_and_what_is_committed_goes_on(
@@ -300,7 +301,8 @@ def test_quiet_shows_no_line_a_generation(small: Path) -> None:
 
 
 def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
-    score = summary_of(small, "small.toml", "--run-dir", "run")["champion"]["test"]
+    masked = ("--set", "environment.mask=reverse")  # so that other tests compile the same
+    score = summary_of(small, "small.toml", "--run-dir", "run", *masked)["champion"]["test"]
     words = ("evaluate", "run", "--json")
     for more in ((), ("--episodes", 20), ("--backend", "processes", "--workers", 2)):
         out, _ = called(small, *words, *more, program="evo")

@@ -126,6 +126,7 @@ def test_after_a_candidate_that_ends_every_worker_others_can_be_repeated_and_the
     )
 
 
+@pytest.mark.long
 def test_a_poisoned_candidate_ranks_worst_alone_and_the_record_says_so(
     walk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

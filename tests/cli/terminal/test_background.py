@@ -57,6 +57,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         os.waitpid(found.pid, 0)
 
 
+@pytest.mark.long
 def test_a_run_in_the_background_of_a_terminal_writes_plain_lines_to_its_end(shell: Shell) -> None:
     shell.type(f"{RUN} --generations 3 &\n")
     shown = shell.until(r"python -m evo resume \S+")

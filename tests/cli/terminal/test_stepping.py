@@ -88,6 +88,7 @@ def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(s
     assert sum(scores) / 4 - 1 <= mean <= sum(scores) / 4 + 3  # deaths cost 1, full boards bring 10
 
 
+@pytest.mark.long
 def test_a_candidate_is_shown_in_the_environment_that_it_was_trained_in(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     sets = ("--set", "environment.training={starvation=2}", "--generations", 2)
