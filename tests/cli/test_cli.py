@@ -173,6 +173,7 @@ def test_a_run_in_the_place_of_an_experiment_is_said_to_be_resumed_by_a_command_
     assert err == ".: is a directory, not an experiment; `evo resume` continues a run\n"
 
 
+@pytest.mark.long
 def test_a_fork_of_a_taken_name_is_told_to_take_another(experiment: Path, tmp_path: Path) -> None:
     few = ("--set", "validation.episodes=4", "--set", "test.episodes=4", "--backend", "serial")
     called(tmp_path, experiment, "--run-dir", "runs/one", "--generations", "1", "--no-report", *few)
@@ -203,7 +204,9 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("words", ["--help", "run --help", "list ga", "run experiments/ga_snake_6x6.toml --dry-run"])
+@pytest.mark.parametrize(
+    "words", sampled(["--help", "run --help", "list ga", "run experiments/ga_snake_6x6.toml --dry-run"], 0, 2)
+)
 def test_what_a_full_disk_has_lost_is_an_error_where_output_was_asked_for(words: str) -> None:
     shell = f"{sys.executable} -m evo {words} > /dev/full"
     done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -436,6 +439,7 @@ sys.exit(main_run())
 """
 
 
+@pytest.mark.long
 def test_a_first_generation_of_endless_episodes_says_what_limits_them(tmp_path: Path) -> None:
     text = '[environment]\nid = "gymnasium:CliffWalking-v1"\n[workers]\nbackend = "serial"\n[policy]\nkind = "mlp"\n'
     (tmp_path / "walk.toml").write_text(text)

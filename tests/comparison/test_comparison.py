@@ -355,6 +355,7 @@ def test_the_library_trains_a_comparison_and_refuses_what_is_none(folder: Path) 
         evo.compare("a.h5")
 
 
+@pytest.mark.long
 def test_scores_of_one_test_episode_have_no_interval_and_are_compared_all_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -717,6 +718,7 @@ def test_runs_may_be_on_another_disk_that_the_folder_of_runs_leads_to(
     called(folder, "compare", "both.toml", "--dry-run", program="evo")
 
 
+@pytest.mark.long
 def test_the_page_of_a_comparison_replaces_pages_of_this_program_only(folder: Path) -> None:
     (folder / "both.toml").write_text(
         COMPARISON.replace(', "two.toml"', "").replace("[1, 2]", "[1]") + 'directory = "docs/index"\n'

@@ -380,9 +380,8 @@ def test_a_module_that_registers_environments_is_named_by_plugin(tmp_path: Path,
         Experiment.load(tmp_path / "small.toml", f"environment.id=gymnasium:walks_{backend}:Walk-v0")
 
 
-@pytest.mark.parametrize(
-    "commands", [("verify",), pytest.param(("evaluate", "report"), marks=pytest.mark.long)], ids=["verify", "others"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("commands", [("verify",), ("evaluate", "report")], ids=["verify", "others"])
 def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(
     tmp_path: Path, commands: tuple[str, ...]
 ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -41,9 +41,10 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
-def names_imported(path: Path, *, only_at_import: bool = False) -> Iterator[str]:
-    """Yield the dotted name of everything that a file imports; `only_at_import`: what importing it imports too."""
-    nodes: list[ast.AST] = [parsed(path)]
+@cache
+def names_imported(path: Path, *, only_at_import: bool = False) -> list[str]:
+    """Return the dotted name of everything that a file imports; `only_at_import`: what importing it imports too."""
+    found, nodes = list[str](), list[ast.AST]([parsed(path)])
     skipped = ["__name__ == '__main__'", *(["TYPE_CHECKING"] if only_at_import else [])]
     while nodes:
         node = nodes.pop()
@@ -52,11 +53,12 @@ def names_imported(path: Path, *, only_at_import: bool = False) -> Iterator[str]
         if only_at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (f"{node.module}.{alias.name}" for alias in node.names)
         nodes += ast.iter_child_nodes(node)
+    return found
 
 
 def module_graph() -> Graph:

@@ -94,6 +94,7 @@ def test_one_seed_has_no_interval_and_hostile_names_are_text(tmp_path: Path) -> 
     assert "one seed: no interval, proves little" in page.text
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_every_reason_is_said_where_no_winner_is_proven(tmp_path: Path) -> None:
     scores = list(np.arange(6) / 10)

@@ -90,8 +90,9 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule
         lanes = result.envs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", RULES)
-@pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
+@pytest.mark.parametrize("mask", ["none", "fatal"])
 def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes, horizon = begin(environment, 21), 30

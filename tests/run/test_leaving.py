@@ -147,6 +147,7 @@ def test_a_run_of_no_generation_has_no_latest_network(tmp_path: Path) -> None:
         _ = evo.Run(tmp_path / "none").latest
 
 
+@pytest.mark.long
 def test_environments_that_a_script_registers_itself_are_refused_with_what_to_do(tmp_path: Path) -> None:
     program = """
 import gymnasium, evo

@@ -18,6 +18,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.long
 def test_a_champion_plays_on_another_board(place: Path) -> None:
     def tested(*sets: str, champion: str = "run") -> dict[str, object]:
         words = [word for one in sets for word in ("--set", one)]

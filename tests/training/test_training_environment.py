@@ -205,6 +205,7 @@ def test_rules_that_do_not_exist_are_refused(training: Any, message: str) -> Non
         built(training=training)
 
 
+@pytest.mark.long
 def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> None:
     experiment = built(training=LIMITS, training_generations=5)
     five = replace(experiment, run=experiment.run.model_copy(update={"generations": 6}))

@@ -132,6 +132,7 @@ def test_a_process_that_waits_for_one_that_computes_is_not_taken_for_hung() -> N
         assert pool.map([Job(1)]).results == want([Job(1)])
 
 
+@pytest.mark.long
 def test_a_process_that_compiles_for_longer_than_the_deadline_does_not_hang() -> None:
     with Pool(spec(prepare="prepare_at_work", deadline=0.4), [{}]) as pool:
         assert pool.map([Job(1)]).results == want([Job(1)])
