@@ -288,7 +288,7 @@ def provenance() -> dict[str, object]:
 def _versions() -> dict[str, str]:
     """Return the versions of the packages that are installed: read once a process, which keeps what it has loaded."""
     found = {}
-    for package in PACKAGES:
+    for package in (*PACKAGES, "tensorflow-cpu"):
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
