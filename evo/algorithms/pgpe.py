@@ -68,11 +68,7 @@ class SymmetricNormal(strategy.Distribution):
         most = self.options.sigma_change * self.sigmas
         change = self.options.sigma_learning_rate * sigma_gradient
         self.sigmas = self.sigmas + np.clip(change, -most, most)
-        return {
-            "sigma": float(np.median(self.sigmas)),
-            "gradient_norm": norm(mean_gradient),
-            "step_norm": norm(step),
-        }
+        return {"sigma": float(np.median(self.sigmas)), "gradient_norm": norm(mean_gradient), "step_norm": norm(step)}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the standard deviations and the optimizer's state."""

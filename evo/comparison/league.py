@@ -16,14 +16,7 @@ from evo.comparison.formats import Column, Grid
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM
-from evo.errors import (
-    ConfigurationError,
-    DataError,
-    counted,
-    did_you_mean,
-    refuse_other_than_whole,
-    refuse_uncallable,
-)
+from evo.errors import ConfigurationError, DataError, counted, did_you_mean, refuse_other_than_whole, refuse_uncallable
 from evo.files.layout import distinguished
 from evo.numbers import UNKNOWN, number, percentage
 from evo.plugins import registry

@@ -80,10 +80,7 @@ class RunOptions(Section):
     algorithm: str = Field("ga", description="which algorithm trains; its section is read")
     seed: int = Field(1, ge=0, lt=1 << 64, description="random seed of training and validation")
     generations: int = Field(300, ge=1, le=10_000_000, description="number of generations in total")
-    budget: Budget = Field(
-        Budget(),
-        description="limits that end a run early, checked between generations",
-    )
+    budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
         100, ge=1, le=10_000_000, description="generations between checkpoints that are kept for good"
     )

@@ -33,18 +33,7 @@ from evo.cuda.table import (
     WIDTH,
 )
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
-from evo.kernels.layout import (
-    AVERAGE_POOL,
-    GRU,
-    IDENTITY,
-    LSTM,
-    ONE_HOT,
-    RELU,
-    STATE,
-    TANH,
-    TREE,
-    WEIGHTED,
-)
+from evo.kernels.layout import AVERAGE_POOL, GRU, IDENTITY, LSTM, ONE_HOT, RELU, STATE, TANH, TREE, WEIGHTED
 from evo.kernels.weightless import sigmoid, tanh
 
 F0, F1 = np.float32(0), np.float32(1)

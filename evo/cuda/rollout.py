@@ -25,17 +25,7 @@ from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, Recorder, actions_for, are_finite
 from evo.kernels.layout import activation_size
 from evo.networks.candidates import Rebuilder
-from evo.records import (
-    TRUNCATED,
-    ActionRule,
-    Episodes,
-    Result,
-    Segment,
-    Task,
-    WeightSource,
-    empty_result,
-    joined,
-)
+from evo.records import TRUNCATED, ActionRule, Episodes, Result, Segment, Task, WeightSource, empty_result, joined
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.rollout import Rollout, RolloutPlayer
 from evo.rollouts.segments import SegmentBuffers

@@ -10,19 +10,7 @@ import numpy as np
 
 from evo.cuda.layers import F0, F1
 from evo.cuda.plain import is_finite
-from evo.cuda.table import (
-    BIASES,
-    COLUMNS,
-    END,
-    GAMMA,
-    INPUTS,
-    NODES,
-    OF_LAYER,
-    PADDED_COLUMNS,
-    PLACE,
-    START,
-    WHAT,
-)
+from evo.cuda.table import BIASES, COLUMNS, END, GAMMA, INPUTS, NODES, OF_LAYER, PADDED_COLUMNS, PLACE, START, WHAT
 from evo.kernels.layout import input_of
 from evo.networks.candidates import CROSSOVER, NOISE, _normal
 from evo.randomness.philox_compiled import philox

@@ -191,11 +191,7 @@ def without_checksum(text: bytes) -> dict[str, Any]:
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield as `lines_in` for a regular file; DataError where there is none, ResourceError where reading fails."""
-    with (
-        open_regular(path) as descriptor,
-        resources("read", path),
-        os.fdopen(descriptor, "rb", closefd=False) as file,
-    ):
+    with open_regular(path) as descriptor, resources("read", path), os.fdopen(descriptor, "rb", closefd=False) as file:
         yield from lines_in(file)
 
 

@@ -52,9 +52,7 @@ def _forget(memory, b):  # type: ignore[no-untyped-def]
 
 
 def before(
-    after: NDArray[np.float32],
-    ends: NDArray[np.uint8],
-    begins: tuple[NDArray[np.int64], NDArray[np.float32]] | None,
+    after: NDArray[np.float32], ends: NDArray[np.uint8], begins: tuple[NDArray[np.int64], NDArray[np.float32]] | None
 ) -> NDArray[np.float32]:
     """Return the states before steps, of those after them: zeros where an episode begins.  # [M, S] -> [M, S]
 

@@ -98,10 +98,7 @@ def _shaded(row: Frame) -> str:
 
 
 def save_film(
-    path: str | Path,
-    shown: Sequence[Any],
-    frames_per_second: float = 12.0,
-    draw: Callable[[Any], Frame] = np.asarray,
+    path: str | Path, shown: Sequence[Any], frames_per_second: float = 12.0, draw: Callable[[Any], Frame] = np.asarray
 ) -> None:
     """Write frames of one size as a film of the kind that its name ends with; the last one stands for a second.
 

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_keras(
-    network: Network,
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    *,
-    normalisation: Normalisation | None = None,
+    network: Network, dtype: Literal["float32", "bfloat16"] = "float32", *, normalisation: Normalisation | None = None
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to outputs [B, O], with weights in the order of `network.split`.
 

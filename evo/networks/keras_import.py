@@ -255,10 +255,7 @@ def _add(found: KerasLayers, place: _Place, layer: Mapping[str, Any], path: str)
         found.arrays += [(f"{path}/vars/0", 0.0), (f"{path}/vars/1" if config["use_bias"] else "", 0.0)]
     elif kind == "LayerNormalization":
         gamma, beta = config["scale"], config["center"]
-        found.arrays += [
-            (f"{path}/vars/0" if gamma else "", 1.0),
-            (f"{path}/vars/{int(gamma)}" if beta else "", 0.0),
-        ]
+        found.arrays += [(f"{path}/vars/0" if gamma else "", 1.0), (f"{path}/vars/{int(gamma)}" if beta else "", 0.0)]
 
 
 def _own(layer: Mapping[str, Any]) -> str:

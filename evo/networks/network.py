@@ -66,9 +66,7 @@ class Options(Section):
     padding: Literal["same", "valid"] = Field("same", description="padding of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
     activation: Literal["relu", "tanh"] = Field(
-        "relu",
-        exclude_if=lambda name: name == "relu",
-        description="activation of hidden layers",
+        "relu", exclude_if=lambda name: name == "relu", description="activation of hidden layers"
     )
     memory: Annotated[str, AfterValidator(checked_memory)] = Field(
         "",
@@ -95,8 +93,7 @@ class Options(Section):
         "options above are of the layers behind all entries; {} = none",
     )
     inference: Inference = Field(
-        "auto",
-        description="engine of the forward pass; only lanes gives the same bits on every machine; auto: lanes",
+        "auto", description="engine of the forward pass; only lanes gives the same bits on every machine; auto: lanes"
     )
 
     @model_validator(mode="after")

@@ -103,12 +103,7 @@ class SegmentBuffers:
     """What a segment reads and writes, and the result that it makes."""
 
     def __init__(
-        self,
-        game: CompiledGame,
-        segment: Segment,
-        outputs: int,
-        actions: NDArray[Any] | None = None,
-        memory: int = 0,
+        self, game: CompiledGame, segment: Segment, outputs: int, actions: NDArray[Any] | None = None, memory: int = 0
     ) -> None:
         """`actions` are those to be replayed, `memory` is S of the network.
 

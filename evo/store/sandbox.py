@@ -120,12 +120,7 @@ def guess_kind(head: bytes) -> str:
         return "a pickle (or an old .pt or .joblib file)"
     if not head:
         return "empty"
-    kinds = {
-        b"\x93NUMPY": "an .npy array",
-        b"\x1f\x8b": "compressed by gzip",
-        b"{": "JSON or text",
-        b"\0": "zeros",
-    }
+    kinds = {b"\x93NUMPY": "an .npy array", b"\x1f\x8b": "compressed by gzip", b"{": "JSON or text", b"\0": "zeros"}
     return next((kind for start, kind in kinds.items() if head.startswith(start)), "something else")
 
 

@@ -40,12 +40,7 @@ class Session:
     """The objects of a run while it trains; close it, or use it in a `with` statement."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        store: Store,
-        *,
-        allow_drift: bool = False,
-        forked: Validated | None = None,
+        self, experiment: Experiment, store: Store, *, allow_drift: bool = False, forked: Validated | None = None
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
         if store.next_generation < experiment.generations:

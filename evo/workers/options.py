@@ -55,8 +55,7 @@ class WorkersOptions(Section):
         "auto", description='devices of workers; "auto" = with TensorFlow GPUs if any, with the exact kernel the faster'
     )
     memory: Literal["growth", "all", "limit"] = Field(
-        "growth",
-        description="GPU memory of a worker: growth = as needed, all = the whole GPU, limit = memory_limit_mb",
+        "growth", description="GPU memory of a worker: growth = as needed, all = the whole GPU, limit = memory_limit_mb"
     )
     memory_limit_mb: int = Field(
         0, ge=0, le=1 << 24, description="MiB of GPU memory per worker; required where memory = limit, else 0"
@@ -71,10 +70,7 @@ class WorkersOptions(Section):
     )
     log_placement: bool = Field(False, description="log the device of every operation on standard error")
     candidates_per_task: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="candidates per task; 0 = from the network's size",
+        0, ge=0, le=1_000_000, description="candidates per task; 0 = from the network's size"
     )
     deadline: float = Field(
         30.0,

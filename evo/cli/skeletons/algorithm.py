@@ -10,18 +10,7 @@ from pydantic import Field
 from evo.networks.candidates import Rebuilder
 from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
-from evo.records import (
-    Algorithm,
-    Arrays,
-    Episodes,
-    Finalists,
-    Generation,
-    Request,
-    Task,
-    WeightSource,
-    summed,
-    unit_of,
-)
+from evo.records import Algorithm, Arrays, Episodes, Finalists, Generation, Request, Task, WeightSource, summed, unit_of
 from evo.setup import Setup
 
 plugs_into = "algorithms"

@@ -31,17 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.cli.terminal.champion_board import ChampionBoard
-from evo.cli.terminal.display import (
-    HIDE,
-    SHOW,
-    Display,
-    Pace,
-    figures,
-    finite,
-    in_foreground,
-    line_of,
-    where_time_went,
-)
+from evo.cli.terminal.display import HIDE, SHOW, Display, Pace, figures, finite, in_foreground, line_of, where_time_went
 from evo.config.experiment import Experiment
 from evo.errors import counted, printable_lines
 from evo.numbers import UNKNOWN, duration, number

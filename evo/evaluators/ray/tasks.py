@@ -59,11 +59,7 @@ class Ray:
     """
 
     def __init__(
-        self,
-        spec: RunSpec,
-        cluster: RayCluster,
-        request: Mapping[str, float],
-        most: float = math.inf,
+        self, spec: RunSpec, cluster: RayCluster, request: Mapping[str, float], most: float = math.inf
     ) -> None:
         self._fingerprint = ""
         self._notices: list[str] = []  # what a user should know, for the next `Played`

@@ -72,12 +72,7 @@ _given_up: list[str] = []  # why this process plays no more
 
 
 def play(
-    code: Mapping[str, str],
-    key: str,
-    packed: Packed,
-    parents: NDArray[np.float32],
-    task: Task,
-    deadline: float,
+    code: Mapping[str, str], key: str, packed: Packed, parents: NDArray[np.float32], task: Task, deadline: float
 ) -> RayAnswer | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `deadline` seconds.
 

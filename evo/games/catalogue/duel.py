@@ -37,9 +37,7 @@ class Options(GameOptions):
         description="reward of both players where both die at once, which is a draw",
     )
     centred: bool = Field(
-        False,
-        exclude_if=lambda centred: not centred,
-        description="show the board around the own head, with its walls",
+        False, exclude_if=lambda centred: not centred, description="show the board around the own head, with its walls"
     )
     ticks: int = Field(200, ge=1, le=10_000, description="moves of both, after which the longer snake wins")
 

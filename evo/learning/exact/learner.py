@@ -178,11 +178,7 @@ class ExactLearner(Learner):
         counted = np.cumsum([0, *there.sum(1)])
 
         def carried(begin: int) -> dict[str, NDArray[Any]]:
-            return {
-                "memories": memories[begin:],
-                "begins": begins[begin:],
-                "counted": counted[begin // pieces.steps :],
-            }
+            return {"memories": memories[begin:], "begins": begins[begin:], "counted": counted[begin // pieces.steps :]}
 
         return counts, rows, carried
 

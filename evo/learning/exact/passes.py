@@ -32,15 +32,7 @@ from evo.learning.exact.losses import derive
 from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
 from evo.learning.exact.recurrent import backward_in_time, forward_in_time
-from evo.learning.exact.runs import (
-    WIDTH,
-    add_rows,
-    copy_rectified,
-    copy_where_positive,
-    fill,
-    spaced,
-    transpose,
-)
+from evo.learning.exact.runs import WIDTH, add_rows, copy_rectified, copy_where_positive, fill, spaced, transpose
 
 kernel_cache.use(__name__)
 

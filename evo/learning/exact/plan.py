@@ -14,17 +14,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ConfigurationError
-from evo.kernels.layout import (
-    ACTIVATIONS,
-    AVERAGE_POOL,
-    IDENTITY,
-    KINDS,
-    MAX_POOL,
-    ONE_HOT,
-    SHAPE,
-    WEIGHTED,
-    rows_of,
-)
+from evo.kernels.layout import ACTIVATIONS, AVERAGE_POOL, IDENTITY, KINDS, MAX_POOL, ONE_HOT, SHAPE, WEIGHTED, rows_of
 from evo.learning.exact.products import CHUNK
 from evo.learning.exact.runs import WIDTH, rounded, spaced
 from evo.learning.learner import ActorLoss, KnownLoss, Pieces

@@ -68,10 +68,7 @@ class Options(GameOptions):
         "legal", description="entering the cell that the tail leaves in the same step: legal, or fatal"
     )
     start_length: int = Field(1, ge=1, le=64, description="cells of the snake at the start of an episode, at most size")
-    rewards: Rewards = Field(
-        Rewards(),
-        description="rewards of events, multiples of 0.001",
-    )
+    rewards: Rewards = Field(Rewards(), description="rewards of events, multiples of 0.001")
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Options:
