@@ -28,7 +28,7 @@ from numba.cuda.np import ufunc_db
 from evo.compiled import cache as kernel_cache
 from evo.compiled import views
 from evo.cuda import plain
-from evo.cuda.launch import GameSource, Source, signature_of
+from evo.cuda.launch import Source, signature_of
 from evo.errors import ConfigurationError
 from evo.games.faults import inexact_in
 
@@ -193,7 +193,7 @@ TWINS = {
 }  # fmt: skip
 
 
-def exact_ptx(source: Source | GameSource, arguments: Sequence[Any]) -> str:
+def exact_ptx(source: Source, arguments: Sequence[Any]) -> str:
     """Return the PTX of a kernel for such arguments; nothing is compiled again where nothing has changed.
 
     ConfigurationError where it cannot be exact, or not compiled.
@@ -204,7 +204,7 @@ def exact_ptx(source: Source | GameSource, arguments: Sequence[Any]) -> str:
     return kernel_cache.kept(name, signature, parts, lambda: _compiled(source, signature).encode()).decode()
 
 
-def _compiled(source: Source | GameSource, signature: tuple[Any, ...]) -> str:
+def _compiled(source: Source, signature: tuple[Any, ...]) -> str:
     what = f"{source.option}: {source.title}"
     if found := inexact_in(source.functions):
         raise ConfigurationError(f"{what} uses {found}, whose last bits differ on a GPU; evo.games has exact functions")

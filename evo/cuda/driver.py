@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evo import process
 from evo.compiled import cache as kernel_cache
-from evo.cuda.launch import Device, GameSource, Source, arrays_in, words_of
+from evo.cuda.launch import Device, Source, arrays_in, words_of
 from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError
 
 # For tests alone, "module:class": what runs kernels in place of a GPU, with the same bits and far slower.
@@ -64,7 +64,7 @@ class CudaDriver(Device):
         self._kept: dict[int, tuple[int, NDArray[Any]]] = {}  # addresses on the GPU, by the identity of arrays
         self._buffer, self._size = 0, 0  # of the arrays of a launch
 
-    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled by the driver once: its machine code is kept for the next process."""
         try:
             from evo.cuda.compiling import exact_ptx

@@ -32,14 +32,10 @@ class Source:
     kernel: Callable[..., None]
     constants: tuple[tuple[str, Any], ...] = ()
     replaced: tuple[tuple[Any, Any], ...] = ()
-
-    option, functions = "learner.device", ()  # what a message names; functions of an author
-    registers = 0  # of a thread, at most; 0: no limit
-
-    @property
-    def title(self) -> str:
-        """Return what it is, for messages."""
-        return "the learner"
+    option: str = "learner.device"  # what a message names
+    title: str = "the learner"
+    functions: tuple[Callable[..., Any], ...] = ()  # of an author
+    registers: int = 0  # of a thread, at most; 0: no limit
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -55,49 +51,29 @@ class Source:
         return kernel
 
 
-@dataclass(frozen=True)
-class GameSource:
-    """A kernel in plain Python, to be compiled for a game and an action rule."""
-
-    kernel: Callable[..., None]
-    game: CompiledGame
-    rule: int | None  # one of RULES
-    registers: int = 0  # of a thread, at most; 0: no limit
-    remembers: bool = False  # whether the network has memory
-
-    option = "workers.kind"
-
-    @property
-    def title(self) -> str:
-        """Return which game it is, for messages."""
-        return f"game {type(self.game.make_state(1).state).__module__}"
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Return what the program depends on, besides the types of arguments."""
-        return self.game.shape, self.game.masked, self.rule
-
-    @property
-    def functions(self) -> list[Callable[..., Any]]:
-        """Return the author's functions of a game that is declared."""
-        declared = [part for part in self.game.made_by if isinstance(part, Declaration)]
-        return [function for one in declared for function in one.functions.values()]
-
-    def of_device(self, compiled: Callable[[Any], Any], twins: Mapping[Any, Any]) -> Callable[..., None]:
-        """Return the kernel with device functions, which `compiled` makes; `twins` replace functions."""
-        game, known = self.game, contract.functions_of(self.game.make_state(1))
-        constants = {"SHAPE": game.shape, "MASKED": game.masked or None, "RULE": self.rule}
-        made = Retargeter(compiled, twins, constants)
-        for generic, name in GENERIC.items():
-            made.replace(generic, known[name])
-        kind = types.float64 if game.continuous else types.none
-        memory = types.float32[:, ::1] if self.remembers else types.none
-        made.replace(hidden_states.remember, hidden_states._remember(memory, None, memory, None))
-        made.replace(hidden_states.forget, hidden_states._forget(memory, None))
-        made.replace(action_rules.decide, action_rules._decide(*[None] * 8, kind))
-        made.replace(action_rules.write_action, action_rules._write_action(None, None, None, kind))
-        kernel: Callable[..., None] = made.kernel(self.kernel)
-        return kernel
+def source_of_game(
+    kernel: Callable[..., None], game: CompiledGame, rule: int | None, registers: int, remembers: bool
+) -> Source:
+    """Return a kernel for a game and one of RULES; `remembers`: the network has memory."""
+    state = game.make_state(1)
+    known, kind = contract.functions_of(state), types.float64 if game.continuous else types.none
+    memory = types.float32[:, ::1] if remembers else types.none
+    replaced = {generic: known[name] for generic, name in GENERIC.items()} | {
+        hidden_states.remember: hidden_states._remember(memory, None, memory, None),
+        hidden_states.forget: hidden_states._forget(memory, None),
+        action_rules.decide: action_rules._decide(*[None] * 8, kind),
+        action_rules.write_action: action_rules._write_action(None, None, None, kind),
+    }
+    declared = [part for part in game.made_by if isinstance(part, Declaration)]
+    return Source(
+        kernel,
+        constants=(("SHAPE", game.shape), ("MASKED", game.masked or None), ("RULE", rule)),
+        replaced=tuple(replaced.items()),
+        option="workers.kind",
+        title=f"game {type(state.state).__module__}",
+        functions=tuple(function for one in declared for function in one.functions.values()),
+        registers=registers,
+    )
 
 
 def signature_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -137,7 +113,7 @@ class Device(Protocol):
     name: str
     golden: tuple[int, int]  # candidates and episodes that are compared with the CPU at start
 
-    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled for such arguments; ConfigurationError where it cannot be, or not exactly."""
 
     def blocks(self, program: Any, threads: int) -> int:

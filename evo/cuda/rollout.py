@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evo import clock
 from evo.cuda import kernels
 from evo.cuda.kernels import LANES
-from evo.cuda.launch import Device, GameSource, arrays_in
+from evo.cuda.launch import Device, arrays_in, source_of_game
 from evo.cuda.parts import of_envs, of_episodes
 from evo.cuda.table import table_of
 from evo.cuda.weights import BY_LAYERS, NO_CROSSOVER, UNIFORM
@@ -246,7 +246,7 @@ class CudaRollout:
         which = kernel, rule, *map(type, outputs)
         if (program := self._programs.get(which)) is None:
             first = not self._programs
-            source = GameSource(kernel, self._game, rule, self._registers, self.network.memory > 0)
+            source = source_of_game(kernel, self._game, rule, self._registers, self.network.memory > 0)
             program = self._programs[which] = self._device.program(source, arguments())
             if first:
                 most = MOST_BYTES // (4 * (sum(self._floats) + LANES * self.network.memory))

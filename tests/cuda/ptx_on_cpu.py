@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.cuda.launch import Device, GameSource, Source, words_of
+from evo.cuda.launch import Device, Source, words_of
 
 TEMPLATE = Path(__file__).with_suffix(".c")
 C_TYPES = {
@@ -292,7 +292,7 @@ class PtxOnCpu(Device):
     def __init__(self, reverse: bool = False) -> None:
         self.reverse = reverse  # the order of threads
 
-    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
         """Return a kernel, compiled by the C compiler."""
         from evo.cuda.compiling import exact_ptx
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import views
 from evo.cuda import plain
-from evo.cuda.launch import Device, GameSource, Source
+from evo.cuda.launch import Device, Source
 
 
 class Simulator(Device):
@@ -25,7 +25,7 @@ class Simulator(Device):
 
     name, golden = "CUDA simulator", (2, 2)
 
-    def program(self, source: Source | GameSource, arguments: Sequence[Any]) -> Any:
+    def program(self, source: Source, arguments: Sequence[Any]) -> Any:
         """Return a kernel of the simulator."""
         return cuda.jit(source.of_device(lambda function: function, TWINS))
 

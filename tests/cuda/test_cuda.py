@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 import evo.cuda
 from benchmarks.gpu_bits import LAYERS
 from evo.compiled import cache as kernel_cache
-from evo.cuda.launch import GameSource, Source
+from evo.cuda import rollout
+from evo.cuda.launch import Source, source_of_game
 from evo.cuda.table import COLUMNS, END, FIRST, PADDED_COLUMNS, PLACE, START, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
@@ -158,7 +160,9 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
     monkeypatch.setattr(compiling, "ptx_of", None)
     compare(case, PtxOnCpu(), 2, 2, 0)
     program.unlink()
-    monkeypatch.setattr(GameSource, "functions", [sine_of_libm])
+    monkeypatch.setattr(
+        rollout, "source_of_game", lambda *how: replace(source_of_game(*how), functions=(sine_of_libm,))
+    )
     with pytest.raises(ConfigurationError, match=r"workers.kind: game .*cartpole uses sin \(test_cuda.py:"):
         compare(case, PtxOnCpu(), 2, 2, 0)
 
