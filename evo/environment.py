@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.lazy import gymnasium
 from evo.records import Task
-
-if TYPE_CHECKING:
-    import gymnasium
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 TASKS = 16  # of a round, about, where frames are dear

@@ -12,7 +12,7 @@ from inspect import signature
 from math import inf, isfinite, log
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,21 +23,17 @@ from evo.environment import real_array
 from evo.environments.problem import PREFIX, Fitness, Problem
 from evo.errors import ConfigurationError, did_you_mean, refuse_uncallable
 from evo.files.layout import CHAMPION
+from evo.lazy import keras
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel, describe, is_model
 from evo.plugins import registry
 from evo.plugins.mistakes import OURS
 from evo.records import LARGEST_FLOAT, Result
-from evo.run import train
+from evo.run import Row, train
 from evo.setup import Setup
 from evo.store.champion import encode_champion
 from evo.store.run import Run
 from evo.training.generation import AskTell
-
-if TYPE_CHECKING:
-    import keras
-
-    from evo.run import Row
 
 Options = ParamSpec("Options")
 EPISODES, TESTS = 4, 100  # calls for a candidate, and for the best vector, of a function that takes a seed

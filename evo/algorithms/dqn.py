@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo import clock
+from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
@@ -115,8 +116,6 @@ class DQNLoss(ActionValueLoss):
         The batch is of `DQN.examples`; the learner adds "next_target_outputs" and "next_online_outputs" [B, O], the
         outputs of the target and the online network on "next_observations" (s_t+n).
         """
-        import tensorflow as tf
-
         # `action_values` of dueling heads: Q = V + A - mean(A) (Wang et al., 2016).
         q = self.action_values(outputs)  # [B, A] Q(s_t, .)
         q_target = self.action_values(batch["next_target_outputs"])  # [B, A] Q'(s_t+n, .)
@@ -136,8 +135,6 @@ class DQNLoss(ActionValueLoss):
 
 def chosen_values(values: Any, scores: Any, allowed: Any) -> Any:
     """Return the value of the allowed action with the highest of `scores`.  # all [B, A] -> [B]"""
-    import tensorflow as tf
-
     ranked = tf.where(allowed != 0, scores, tf.fill(tf.shape(scores), NOT_ALLOWED))
     return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 

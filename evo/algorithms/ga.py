@@ -56,6 +56,7 @@ from evo.evolution.toolbox import (
     tournaments,
     worst,
 )
+from evo.lazy import base, tools
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, candidate_keys, draws, stream
 from evo.records import Arrays, Finalists, Generation, Request, Result, WeightSource
@@ -155,8 +156,6 @@ class GeneticAlgorithm(PopulationAlgorithm):
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Prepare; `setup.start` [P] becomes candidate 0 of generation 0, and all others its children."""
-        from deap import base, tools
-
         super().__init__(options, setup)
         self._first, self._spread = ln(options.sigma), options.sigma_spread / math.sqrt(2 * setup.network.size)
         self.toolbox = toolbox = base.Toolbox()

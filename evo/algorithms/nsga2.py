@@ -25,6 +25,7 @@ from evo.evolution.population import (
     names_of,
 )
 from evo.evolution.toolbox import Individual, fitness_class
+from evo.lazy import tools
 from evo.networks.candidates import Rebuilder
 from evo.records import Arrays, Finalists, Generation, WeightSource, unit_of
 from evo.setup import Setup
@@ -85,8 +86,6 @@ class Nsga2(PopulationAlgorithm):
 
     def generation(self, number: int) -> Generation:
         """Play survivors and children on the same episodes, and select the survivors of both."""
-        from deap import tools
-
         options, source = self.options, self._candidates(number)
         outcome = yield from self.played(number, self._survivors, source)
         values = self._values(outcome)

@@ -25,6 +25,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from evo import clock
+from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, policy_and_value
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
@@ -77,8 +78,6 @@ class PPOLoss(PolicyLoss):
         outputs [B, O] of the network that learns. The batch: "actions" [B] or [B, D], "action_masks" [B, A] if any;
         "log_probabilities" and "values" [B] of the policy that acted; "advantages" and "returns" [B].
         """
-        import tensorflow as tf
-
         # log pi(a_t | s_t), H(pi(. | s_t)) and V(s_t), all [B]; action masks are applied inside.
         log_probability, entropy, value = policy_and_value(self, outputs, batch)
         old_log_probability = batch["log_probabilities"]

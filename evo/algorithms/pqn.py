@@ -24,6 +24,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from evo import clock
 from evo.errors import ConfigurationError
+from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, ShouldStop
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
@@ -91,8 +92,6 @@ class PQNLoss(ActionValueLoss):
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "td_error" and "q_value", [B] each."""
-        import tensorflow as tf
-
         q = self.action_values(outputs)  # [B, A]
         chosen = tf.gather(q, batch["actions"], batch_dims=1)
         td_error = batch["targets"] - chosen

@@ -6,7 +6,7 @@ much of a small change of the state is left after as many steps (Bengio, Simard 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from evo.networks.network import Network
 from evo.numbers import figure, percent
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource, empty_result
+from evo.rollouts.rollout import LanesKernel
 from evo.training.testing import BLOCK
 
 EPISODES, LOOKED_AT = 32, 16  # that are played; the first ones, whose states are looked at
@@ -26,9 +27,6 @@ CERTAIN = 2.0  # standard errors by which memory must help
 LIMIT, ALWAYS = 0.99, 0.8  # of the outputs of a layer, which lie between -1 and 1; share of the steps
 MOST_SATURATED = 0.5  # share of a state's numbers
 CHANGE, VANISHED = np.float32(0.01), 0.001  # of every number of a state; share of it that is left
-
-if TYPE_CHECKING:
-    from evo.rollouts.rollout import LanesKernel
 
 Floats = NDArray[np.float32]
 Steps = list[tuple[Floats, Floats]]  # of an episode: what was observed, and the state before
@@ -103,7 +101,6 @@ def _played(signs: Signs, network: Network) -> Ablation | None:
     from evo.environments.instances import OPEN
     from evo.games.step import Ended
     from evo.rollouts.gymnasium_episodes import play_gymnasium, seed_check
-    from evo.rollouts.rollout import LanesKernel
 
     environment, tested = signs.run.environment, signs.run.score
     seeds = seeds_of_test_episodes(EPISODES, BLOCK * (tested.block if tested else 0))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -18,13 +18,11 @@ from evo.environments.instances import OPEN, Instance, close, normalisation_of
 from evo.environments.observations import WrongObservation
 from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
+from evo.lazy import gymnasium, wrappers
 from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes, registry
 from evo.process import is_passed_on
 from evo.records import GOES_ON
-
-if TYPE_CHECKING:
-    import gymnasium
 
 PREFIX = "gymnasium:"
 UNSEEN = 'What a script or notebook registers itself is known to backend = "serial" alone'
@@ -105,10 +103,8 @@ class Options(EnvironmentOptions):
 
 def _wrapper(named: str) -> Callable[[Any], Any]:
     """Return the class that "module:Class" names; MissingPluginError: of neither gymnasium.wrappers nor a plug-in."""
-    import gymnasium.wrappers
-
     module, _, name = named.partition(":")
-    if module != gymnasium.wrappers.__name__ and module not in registry.loaded():
+    if module != wrappers.__name__ and module not in registry.loaded():
         raise MissingPluginError(f"environment.wrappers: {named} needs its module: {plug_in_advice(module)}")
     try:
         found = getattr(sys.modules[module], name, None)
@@ -121,8 +117,6 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
 
 def is_registered(identifier: str) -> bool:
     """Return whether an environment is registered: "gymnasium:CartPole-v1", "CartPole-v1" or "CartPole"."""
-    import gymnasium
-
     name = identifier.removeprefix(PREFIX)
     return name in gymnasium.registry or any(known.rpartition("-v")[0] == name for known in gymnasium.registry)
 
@@ -159,8 +153,6 @@ class GymnasiumEnvironment(environment.Environment):
 
     def _raw(self, **drawn: str) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""
-        import gymnasium
-
         name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs, **drawn)
         wrappers = [_wrapper(named) for named in self.options.wrappers]
         try:
@@ -188,8 +180,6 @@ class GymnasiumEnvironment(environment.Environment):
 
     @cached_property
     def _spaces(self) -> Spaces:
-        import gymnasium
-
         spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
         known = _known.get(self.options)
         if known is None or known[0] is not spec:  # it may be registered again, as another one
@@ -277,11 +267,8 @@ def _normalisation_of(options: Options) -> environment.Normalisation:
 
 def normalised(env: gymnasium.Env[Any, Any], by: environment.Normalisation) -> gymnasium.Env[Any, Any]:
     """Return an environment that shows normalised observations, as float32."""
-    import gymnasium
-    from gymnasium.wrappers import TransformObservation
-
     space = gymnasium.spaces.Box(-by.limit, by.limit, by.mean.shape, np.float32)
-    return TransformObservation(env, by.of, space)
+    return wrappers.TransformObservation(env, by.of, space)
 
 
 def make(options: Options) -> GymnasiumEnvironment:

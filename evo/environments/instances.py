@@ -8,21 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environment import Normalisation, real_array
+from evo.environment import Environment, Frame, Normalisation, real_array
 from evo.environments.observations import WrongObservation, fits, shown
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
 from evo.process import is_passed_on
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
-
-if TYPE_CHECKING:
-    from evo.environment import Environment, Frame
-
 
 SHOWN = 10  # observations of an episode that are compared
 LEAST_DEVIATION = 1e-8

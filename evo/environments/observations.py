@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environment import real_array
+from evo.lazy import spaces
 
 
 class WrongObservation(Exception):
@@ -39,13 +40,11 @@ def checked(space: Any, scaled: bool, place: str = "") -> Callable[[Any], NDArra
 
     Choices, and pixels that are `scaled`, must be whole numbers of the space too.
     """
-    from gymnasium.spaces import Box, Discrete, MultiDiscrete
-
-    pixels = isinstance(space, Box) and is_pixels(space)
-    whole, shape = scaled if pixels else not isinstance(space, Box), space.shape or ()
-    sides: Any = {Box: 256, Discrete: getattr(space, "n", 0), MultiDiscrete: getattr(space, "nvec", 0)}
+    pixels = isinstance(space, spaces.Box) and is_pixels(space)
+    whole, shape = scaled if pixels else not isinstance(space, spaces.Box), space.shape or ()
     least: Any = getattr(space, "start", 0)
-    most: Any = least + next((count for kind, count in sides.items() if isinstance(space, kind)), 2) - 1
+    count: Any = space.n if isinstance(space, spaces.Discrete) else getattr(space, "nvec", 2)
+    most: Any = least + (256 if isinstance(space, spaces.Box) else count) - 1
 
     def check(seen: Any) -> NDArray[Any]:
         if isinstance(seen, int | np.integer) and not shape and whole and least <= seen <= most:  # the usual choice

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,15 +23,11 @@ from pydantic import Field, field_validator
 
 from evo import environment
 from evo.errors import ConfigurationError, notice
-from evo.networks.keras_models import MOST_NUMBERS
+from evo.lazy import gymnasium
+from evo.networks.keras_models import MOST_NUMBERS, KerasModel
 from evo.options import EnvironmentOptions
 from evo.plugins import code, mistakes, registry
 from evo.process import is_passed_on
-
-if TYPE_CHECKING:
-    import gymnasium
-
-    from evo.networks.keras_models import KerasModel
 
 PREFIX = "problem:"
 TAKEN = {"return", "length", "score", "won"}  # names of what is measured of every episode

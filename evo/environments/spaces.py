@@ -6,17 +6,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import getitem
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.environments.observations import WrongObservation, checked, is_pixels, shown
 from evo.errors import ConfigurationError
+from evo.lazy import gymnasium, spaces, wrappers
 from evo.plugins.mistakes import MOST_CHOICES, MOST_SEEN
-
-if TYPE_CHECKING:
-    import gymnasium
 
 SCALED = "divides_pixels"  # the attribute of an environment that does
 ENTRIES = "entries"  # the attribute of one that flattens a Dict or Tuple: an `Entry` for each array, by its name
@@ -79,8 +77,6 @@ class Spaces(NamedTuple):
 
 def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     """Return those of an environment whose observations are a Box, and whose actions are Discrete or a Box."""
-    import gymnasium
-
     seen: Any = env.observation_space
     taken: Any = env.action_space
     notices, shape = [], tuple(int(side) for side in seen.shape)
@@ -99,7 +95,7 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
             "last axis as channels: register the environment in a wrapper that moves them there, as "
             "TransformObservation(env, lambda x: np.moveaxis(x, 0, -1), space) of gymnasium.wrappers"
         )
-    continuous = isinstance(taken, gymnasium.spaces.Box)
+    continuous = isinstance(taken, spaces.Box)
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
     unit = continuous and bool((taken.low == -1).all() and (taken.high == 1).all())
@@ -114,29 +110,27 @@ def with_array_observations(
     Pixels, whole numbers from 0 to 255, have their channels last, and are divided by 255 where they are `scaled`.
     The arrays of a Dict or Tuple are such, flattened, one behind the other. ConfigurationError: some are no numbers.
     """
-    import gymnasium
-    from gymnasium.spaces import flatdim, flatten, flatten_space
-    from gymnasium.wrappers import TransformObservation
-
     space: Any = env.observation_space
     if strange := _without_numbers(space):
         raise ConfigurationError(
             f"environment.id: {name} has {strange}, which is not numbers; leave that out by a wrapper, as in "
             'environment.wrappers = ["minigrid.wrappers:ImgObsWrapper"] with --plugin minigrid.wrappers'
         )
-    if not 0 < (size := stack * int(flatdim(space))) <= MOST_SEEN:  # before an array of that size is made
-        what = f"of shape {space.shape}" if isinstance(space, gymnasium.spaces.Box) else f"of {shown(space)}"
+    if not 0 < (size := stack * int(spaces.flatdim(space))) <= MOST_SEEN:  # before an array of that size is made
+        what = f"of shape {space.shape}" if isinstance(space, spaces.Box) else f"of {shown(space)}"
         raise ConfigurationError(
             f"environment.id: an observation {what} has {size:,} numbers; there must be at least one, and at most "
             f"{MOST_SEEN:,} fit"
         )
-    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
         return _with_entries(env, stack, scaled)
     check = checked(space, scaled)
-    if not isinstance(space, gymnasium.spaces.Box):
-        env = TransformObservation(env, lambda seen: flatten(space, check(seen)), flatten_space(space))
+    if not isinstance(space, spaces.Box):
+        env = wrappers.TransformObservation(
+            env, lambda seen: spaces.flatten(space, check(seen)), spaces.flatten_space(space)
+        )
     elif stack > 1 or is_pixels(space):
-        env = TransformObservation(env, check, space)
+        env = wrappers.TransformObservation(env, check, space)
     pixels = is_pixels(env.observation_space)
     if pixels:
         env = _with_channels_last(env)
@@ -144,10 +138,10 @@ def with_array_observations(
         env = gymnasium.wrappers.FrameStackObservation(env, stack)
         seen: Any = env.observation_space
         low, high = _side_by_side(seen.low), _side_by_side(seen.high)
-        env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
+        env = wrappers.TransformObservation(env, _side_by_side, spaces.Box(low, high, dtype=seen.dtype))
     if pixels and scaled:
-        space = gymnasium.spaces.Box(0, 1, env.observation_space.shape, np.float32)
-        env = TransformObservation(env, lambda frame: np.asarray(frame, np.float32) / FULL, space)
+        space = spaces.Box(0, 1, env.observation_space.shape, np.float32)
+        env = wrappers.TransformObservation(env, lambda frame: np.asarray(frame, np.float32) / FULL, space)
         setattr(env, SCALED, True)
     return env
 
@@ -158,9 +152,6 @@ def _has_channels_first(shape: tuple[int, ...]) -> bool:
 
 def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gymnasium.Env[Any, Any]:
     """Return an environment that shows the arrays of a Dict or Tuple, each as alone, flat and one behind the other."""
-    from gymnasium.spaces import Box, Dict
-    from gymnasium.wrappers import FrameStackObservation, TransformObservation
-
     paths = dict(found := list(_arrays(env.observation_space)))
     if len(paths) < len(found):
         raise ConfigurationError(f"environment.id: two entries of {env.observation_space} have one name; rename one")
@@ -172,15 +163,15 @@ def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gym
     def joined(seen: Any) -> NDArray[np.float32]:
         return np.concatenate([(_side_by_side(seen[name]) if stack > 1 else seen[name]).ravel() for name in paths])
 
-    def frame(shape: tuple[int, ...]) -> Box:
-        return Box(-np.inf, np.inf, (*shape[:-1], shape[-1] // stack), np.float32)
+    def frame(shape: tuple[int, ...]) -> spaces.Box:
+        return spaces.Box(-np.inf, np.inf, (*shape[:-1], shape[-1] // stack), np.float32)
 
     alone: dict[str, Any] = {name: frame(entry.shape) for name, entry in entries.items()}
-    env = TransformObservation(env, apart, Dict(alone))
+    env = wrappers.TransformObservation(env, apart, spaces.Dict(alone))
     if stack > 1:
-        env = FrameStackObservation(env, stack)
+        env = wrappers.FrameStackObservation(env, stack)
     size = sum(math.prod(entry.shape) for entry in entries.values())
-    env = TransformObservation(env, joined, Box(-np.inf, np.inf, (size,), np.float32))
+    env = wrappers.TransformObservation(env, joined, spaces.Box(-np.inf, np.inf, (size,), np.float32))
     setattr(env, ENTRIES, entries)
     return env
 
@@ -225,13 +216,11 @@ def flat(seen: Any, entries: Mapping[str, Entry]) -> NDArray[np.float32]:
 
 
 def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: str) -> Entry:
-    from gymnasium.spaces import Box, flatdim, flatten
-
     check = checked(space, scaled, place)
     raw: tuple[int, ...] = space.shape or ()
-    if not isinstance(space, Box):
-        size = stack * flatdim(space)
-        return Entry((size,), False, path, raw, lambda seen: np.asarray(flatten(space, check(seen)), np.float32))
+    if not isinstance(space, spaces.Box):
+        size = stack * spaces.flatdim(space)
+        return Entry((size,), False, path, raw, lambda seen: np.asarray(spaces.flatten(space, check(seen)), np.float32))
     shape, pixels = raw or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
@@ -247,27 +236,22 @@ def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: s
 
 def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Return an environment of pictures [H, W, C], also where they were [H, W] or [C, H, W]."""
-    from gymnasium.spaces import Box
-    from gymnasium.wrappers import ReshapeObservation, TransformObservation
-
     shape: tuple[int, ...] = env.observation_space.shape or ()
     if len(shape) == 2:
-        return ReshapeObservation(env, (*shape, 1))
+        return wrappers.ReshapeObservation(env, (*shape, 1))
     if not _has_channels_first(shape):
         return env
-    space = Box(0, 255, (*shape[1:], shape[0]), env.observation_space.dtype)  # type: ignore[arg-type]
-    return TransformObservation(env, lambda frame: np.moveaxis(frame, 0, -1), space)
+    space = spaces.Box(0, 255, (*shape[1:], shape[0]), env.observation_space.dtype)  # type: ignore[arg-type]
+    return wrappers.TransformObservation(env, lambda frame: np.moveaxis(frame, 0, -1), space)
 
 
 def _without_numbers(space: Any, place: str = "an observation") -> str:
     """Return which part of an observation is neither numbers nor choices, and what it is; empty: none."""
-    from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-
-    if isinstance(space, Dict | Tuple):
-        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         found = (_without_numbers(part, f"{place}[{key!r}]") for key, part in parts)
         return next(filter(None, found), "")
-    known = isinstance(space, Box | Discrete | MultiBinary | MultiDiscrete)
+    known = isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
     return "" if known else f"{place} of {type(space).__qualname__}"
 
 
@@ -278,31 +262,28 @@ def _side_by_side(frames: Any) -> Any:
 
 def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool = False) -> gymnasium.Env[Any, Any]:
     """Return an environment with Discrete actions from 0, or a Box [D], `rescaled` or not, or a ConfigurationError."""
-    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-    from gymnasium.wrappers import RescaleAction, TransformAction
-
     taken: Any = env.action_space
-    whole = isinstance(taken, Box) and np.issubdtype(taken.dtype, np.integer)
-    bounded = isinstance(taken, Box) and np.isfinite(taken.low).all() and np.isfinite(taken.high).all()
+    whole = isinstance(taken, spaces.Box) and np.issubdtype(taken.dtype, np.integer)
+    bounded = isinstance(taken, spaces.Box) and np.isfinite(taken.low).all() and np.isfinite(taken.high).all()
     if rescaled and (whole or not bounded or (taken.low == taken.high).any()):
         raise ConfigurationError(
             f"environment.rescale_actions: {name} has actions {taken}; only a Box of floats with finite bounds can be "
             "scaled, each low below its high; remove rescale_actions"
         )
-    if whole or isinstance(taken, MultiDiscrete | MultiBinary):
+    if whole or isinstance(taken, spaces.MultiDiscrete | spaces.MultiBinary):
         low = taken.low if whole else getattr(taken, "start", np.zeros(taken.shape, taken.dtype))
-        high = taken.high if whole else low + (taken.nvec - 1 if isinstance(taken, MultiDiscrete) else 1)
+        high = taken.high if whole else low + (taken.nvec - 1 if isinstance(taken, spaces.MultiDiscrete) else 1)
         sides = [int(most) - int(least) + 1 for most, least in zip(np.ravel(high), np.ravel(low), strict=True)]
         if sides and math.prod(sides) <= MOST_CHOICES:
             return _with_combinations(env, sides, np.asarray(low, taken.dtype))
-    elif isinstance(taken, Discrete) and taken.n <= MOST_CHOICES:
+    elif isinstance(taken, spaces.Discrete) and taken.n <= MOST_CHOICES:
         first = int(taken.start)
-        return TransformAction(env, lambda action: action + first, Discrete(taken.n)) if first else env
-    elif isinstance(taken, Box) and 0 not in taken.shape and np.issubdtype(taken.dtype, np.floating):
+        return wrappers.TransformAction(env, lambda action: action + first, spaces.Discrete(taken.n)) if first else env
+    elif isinstance(taken, spaces.Box) and 0 not in taken.shape and np.issubdtype(taken.dtype, np.floating):
         shape = taken.shape
-        flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
-        env = env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
-        return RescaleAction(env, np.float32(-1), np.float32(1)) if rescaled else env
+        flat = spaces.Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
+        env = env if len(shape) == 1 else wrappers.TransformAction(env, lambda action: action.reshape(shape), flat)
+        return wrappers.RescaleAction(env, np.float32(-1), np.float32(1)) if rescaled else env
     raise ConfigurationError(
         f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
         "Box of numbers are needed"
@@ -314,7 +295,6 @@ def _with_combinations(env: gymnasium.Env[Any, Any], sides: list[int], low: NDAr
 
     Choice k is one of `sides[k]` numbers from `low` on. A mask that is a tuple has an array for each choice.
     """
-    import gymnasium
 
     class Combinations(gymnasium.Wrapper[Any, Any, Any, Any]):
         def reset(self, **words: Any) -> Any:
@@ -332,5 +312,5 @@ def _with_combinations(env: gymnasium.Env[Any, Any], sides: list[int], low: NDAr
         return (*returned[:-1], {**info, "action_mask": reduce(np.multiply.outer, mask).ravel()})
 
     combinations = Combinations(env)
-    combinations.action_space = gymnasium.spaces.Discrete(math.prod(sides))
+    combinations.action_space = spaces.Discrete(math.prod(sides))
     return combinations

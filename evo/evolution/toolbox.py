@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError
 from evo.evolution.noise_sums import exp
+from evo.lazy import base, tools
 from evo.plugins import registry
 from evo.randomness.streams import draw, draws
 from evo.records import Arrays, WeightSource
@@ -65,8 +66,6 @@ class Individual:
 @cache
 def fitness_class(*weights: int) -> Any:
     """Return a class of DEAP's fitness; a positive weight maximises an objective, a negative one minimises it."""
-    from deap import base
-
     return type("Fitness", (base.Fitness,), {"weights": weights})
 
 
@@ -113,8 +112,6 @@ def tournaments(
 
     A stream names the individuals of a tournament; DEAP's selTournament draws from the global generator.
     """
-    from deap import tools
-
     best = tools.selBest(individuals, min(k, elites))
     winners: list[Individual] = []
     for _ in range(k - len(best)):
@@ -129,8 +126,6 @@ def worst(individuals: Sequence[Individual], k: int) -> list[Individual]:
 
     So migration does not replace an individual because another one is as good.
     """
-    from deap import tools
-
     return tools.selBest(individuals, len(individuals))[-k:]  # type: ignore[no-any-return]
 
 
@@ -289,8 +284,6 @@ def _without_copies(
     networks: Sequence[int],
 ) -> list[Individual]:
     """Return k selected individuals of an island; copies of one network only where nothing else is left."""
-    from deap import tools
-
     first: dict[int, Individual] = {}
     for one in island:
         first.setdefault(networks[one.number], one)

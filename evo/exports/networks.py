@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import ConfigurationError, printable
+from evo.lazy import tf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,8 +93,6 @@ def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation |
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
     model = build_keras(run.config.network(), normalisation=normalisation)
     set_weights(model, run.config.network(), run.champion.weights)
-    import tensorflow as tf
-
     try:
         if kind == "savedmodel":
             model.export(str(file), verbose=False)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import Normalisation
 from evo.networks import onnx_file
-from evo.networks.layer import GATES
-from evo.networks.network import EPSILON
+from evo.networks.layer import GATES, Layer
+from evo.networks.network import EPSILON, Network
 from evo.networks.onnx_file import DOUBLE, FLOAT, INT64
-
-if TYPE_CHECKING:
-    from evo.environment import Normalisation
-    from evo.networks.layer import Layer
-    from evo.networks.network import Network
 
 OPSET, FORMAT = 18, 9  # of operators; of the file (IR version): runtimes since 2023 read both
 INPUT, SCORES, ACTIONS, STATE, NEXT = "observations", "scores", "actions", "state", "next_state"

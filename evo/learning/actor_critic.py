@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo import clock
+from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
 from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
@@ -77,8 +78,6 @@ def policy_and_value(loss: PolicyLoss, outputs: Any, batch: Mapping[str, Any]) -
 
     Outputs are scores of the actions, then the value; or means, log standard deviations, then the value.
     """
-    import tensorflow as tf
-
     from evo.rollouts.action_rules import HIGHEST, LOWEST
 
     actions = loss.actions
@@ -102,8 +101,6 @@ class PolicyGradientLoss(PolicyLoss):
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss" and its parts, [B] each."""
-        import tensorflow as tf
-
         log_probability, entropy, value = policy_and_value(self, outputs, batch)
         policy_loss = -log_probability * batch["advantages"]  # its gradient: Williams, 1992, theorem 1
         value_loss = 0.5 * tf.square(value - batch["returns"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,7 @@ from evo.records import (
     unit_of,
 )
 from evo.rollouts import gymnasium_segments
-
-if TYPE_CHECKING:
-    from evo.setup import Setup
+from evo.setup import Setup
 
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
 TOGETHER = 4  # environments that a task of segments has at least: alone, one would leave most lanes idle

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
 from evo.learning.hyperparameters import pieces_of
+from evo.learning.learner import KnownLoss, Learner
+from evo.networks.network import Network
 from evo.records import (
     GOES_ON,
     ActionRule,
@@ -31,10 +33,6 @@ from evo.records import (
     Transitions,
 )
 from evo.setup import Setup
-
-if TYPE_CHECKING:
-    from evo.learning.learner import KnownLoss, Learner
-    from evo.networks.network import Network
 
 LEARNED = "learning"  # kind of kernels
 PENDING = "pending_"  # prefix of transitions that are not learned from yet

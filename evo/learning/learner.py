@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
+from evo.lazy import tf
 from evo.networks.network import Network
 from evo.records import Arrays, Metrics
 
@@ -88,8 +89,6 @@ class ActionValueLoss(KnownLoss):
 
     def action_values(self, outputs: Any) -> Any:
         """Return Q = V + A - mean(A) of outputs [A..., V] (Wang et al., 2016), or the scores.  # [B, O] -> [B, A]"""
-        import tensorflow as tf
-
         scores = outputs[:, : self.actions]
         if not self.dueling:
             return scores
@@ -97,8 +96,6 @@ class ActionValueLoss(KnownLoss):
 
     def huber(self, error: Any) -> Any:
         """Return half the squared error, linear beyond `huber_delta` (Huber, 1964); with 0 all squared.  # [B]"""
-        import tensorflow as tf
-
         if not self.huber_delta:
             return 0.5 * tf.square(error)
         size = tf.abs(error)

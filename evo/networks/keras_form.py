@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import Normalisation
+from evo.lazy import keras
 from evo.networks.layer import GATES, Layer
 from evo.networks.network import EPSILON, Network
-
-if TYPE_CHECKING:
-    import keras
-
-    from evo.environment import Normalisation
 
 
 def build_keras(
@@ -30,8 +27,6 @@ def build_keras(
     it.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    import keras
-
     inputs = keras.Input(network.shape, name="observation")
     seen = x = inputs if normalisation is None else _normalised(inputs, normalisation)
     state: Any = keras.Input((network.memory,), name="state") if network.memory else None
@@ -88,10 +83,8 @@ def _normalised(x: Any, by: Normalisation) -> Any:
 
     Keras's own operations, so that a saved model loads without this file.
     """
-    from keras import ops
-
-    apart = (ops.cast(x, "float64") - by.mean) / by.deviation
-    return ops.cast(ops.clip(apart, -by.limit, by.limit), "float32")
+    apart = (keras.ops.cast(x, "float64") - by.mean) / by.deviation
+    return keras.ops.cast(keras.ops.clip(apart, -by.limit, by.limit), "float32")
 
 
 def _one_hot(x: Any, layer: Layer) -> Any:
@@ -99,11 +92,9 @@ def _one_hot(x: Any, layer: Layer) -> Any:
 
     Keras's own operations, so that a saved model loads without this file.
     """
-    from keras import ops
-
-    codes, apart = np.arange(layer.filters // layer.channels, dtype=np.float32), ops.expand_dims(x, -1)
-    planes = ops.where(ops.isnan(apart), apart, ops.cast(ops.equal(apart, codes), "float32"))
-    return ops.reshape(planes, (-1, *x.shape[1:-1], layer.filters))
+    codes, apart = np.arange(layer.filters // layer.channels, dtype=np.float32), keras.ops.expand_dims(x, -1)
+    planes = keras.ops.where(keras.ops.isnan(apart), apart, keras.ops.cast(keras.ops.equal(apart, codes), "float32"))
+    return keras.ops.reshape(planes, (-1, *x.shape[1:-1], layer.filters))
 
 
 def set_weights(model: keras.Model, network: Network, weights: NDArray[np.float32]) -> None:

@@ -15,15 +15,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import keras
+from evo.lazy import keras
 
 MODULES = {  # of Keras, from which descriptions may name classes
     "keras", "keras.layers", "keras.models", "keras.dtype_policies", "keras.src.models.functional",
@@ -54,8 +52,6 @@ def describe(model: keras.Model) -> tuple[str, NDArray[np.float32]]:
 
     ConfigurationError: it has a layer that cannot be rebuilt without its code, or no weights yet.
     """
-    import keras
-
     if not model.built or not model.trainable_variables:
         raise ConfigurationError(
             "start: the model has no weights to evolve; begin it with keras.Input, or call it once"
@@ -91,8 +87,6 @@ class KerasModel:
     """
 
     def __init__(self, text: str) -> None:
-        import keras
-
         try:
             description = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), MOST))
             check(description["model"])
@@ -114,8 +108,6 @@ class KerasModel:
 
 def _size(config: Any) -> int:
     """Return how many weights a description has, without making any."""
-    import keras
-
     with keras.StatelessScope(initialize_variables=False):
         model: Any = keras.saving.deserialize_keras_object(config, safe_mode=True)
     return sum(math.prod(one.shape) for one in model.variables)

@@ -17,6 +17,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import ConfigurationError, MissingPluginError, did_you_mean, plug_in_advice, typed
+from evo.lazy import gymnasium
 from evo.plugins.importing import imported, is_name, look_here, module_of_file
 
 if TYPE_CHECKING:
@@ -194,8 +195,6 @@ def operator(named: str) -> Callable[..., Any]:
 
 
 def _registered() -> dict[str, str]:
-    import gymnasium
-
     found = {name: spec.entry_point for name, spec in gymnasium.registry.items()}
     return {name: re.split("[:.]", str(getattr(made, "__module__", made)))[0] for name, made in found.items()}
 

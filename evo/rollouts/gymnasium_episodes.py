@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.environment import Environment
 from evo.environments.instances import OPEN, Instance, notice_once
 from evo.errors import ConfigurationError
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
 from evo.records import GOES_ON, LARGEST_FLOAT, SEGMENT_END, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
 
 PROBED, PROBED_STEPS, FIRST_PROBED = range(1, 9), 3, 50  # seeds, and steps of each and of the first, of `seed_check`
 LONG = 100_000  # steps of an episode that may have no end

@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.environment import Environment
 from evo.environments.instances import OPEN, Kept, notice_once
 from evo.games.hidden_states import hidden_states
 from evo.games.step import FOLLOWED, SLOTS, Score, actions_for
 from evo.randomness.streams import episode_seed
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, EnvStates, Result, Segment, Task, empty_result
 from evo.rollouts.gymnasium_episodes import FAILED, Steps, metrics_of_episode
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
 
 HEAD = 8  # first bytes of a snapshot: how many bytes of actions follow; zeros fill it up to the longest
 

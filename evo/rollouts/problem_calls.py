@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import clock
+from evo.environment import Environment
 from evo.errors import ConfigurationError
 from evo.games.step import are_finite
 from evo.networks.candidates import Rebuilder
 from evo.networks.keras_models import KerasModel
+from evo.networks.network import Network
 from evo.records import Episodes, Result, Task, empty_result, worst_of
 from evo.workers import devices
-
-if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.networks.network import Network
-    from evo.workers.options import WorkersOptions
+from evo.workers.options import WorkersOptions
 
 PROBED = 7  # the seed of the two calls that must agree
 

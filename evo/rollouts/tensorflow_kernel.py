@@ -16,6 +16,7 @@ from evo.compiled import cache as kernel_cache
 from evo.errors import ConfigurationError, DeviceMemoryError
 from evo.games.contract import CompiledGame, observe_many
 from evo.games.step import ROWS, SLOTS, Ended, Envs, PlayedEpisodes, Recorder, Score
+from evo.lazy import tf
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
@@ -73,8 +74,6 @@ class TensorFlowKernel(Kernel):
         return DeviceMemoryError(f"out of memory on the {self.device}: {devices.shortage(error)}")
 
     def _make_model(self) -> None:
-        import tensorflow as tf
-
         self._model = model = build_keras(self._network)
         if not all(isinstance(variable.value, tf.Variable) for variable in model.weights):
             raise ConfigurationError('policy.inference: "tensorflow" needs KERAS_BACKEND=tensorflow in the environment')

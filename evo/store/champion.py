@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,8 @@ from evo.errors import DataError, counted
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE, check_format
+from evo.networks.network import Network
 from evo.store.manifest import Line, whole
-
-if TYPE_CHECKING:
-    from evo.networks.network import Network
 
 ABOUT_LARGEST = 1 << 20
 KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # entries of Keras files

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from evo.errors import ConfigurationError, DeviceError, ResourceError
+from evo.lazy import keras, tf
 from evo.workers.hardware import VISIBLE
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import BY_BUS, NO_GPU, ORDER
@@ -36,8 +37,6 @@ def claim(workers: WorkersOptions) -> str:
     pinned = os.environ.get(VISIBLE, "")
     wanted = 0 if pinned in ("", NO_GPU) else 1
     import_tensorflow(on_gpu=wanted == 1)
-    import tensorflow as tf
-
     there = tf.config.list_physical_devices("GPU")
     if len(there) != wanted:
         seen = ", ".join(gpu.name for gpu in there) or "none"
@@ -68,8 +67,6 @@ def claim(workers: WorkersOptions) -> str:
 def in_use() -> str:
     """Return the device of this process where something has used TensorFlow already; empty: it can be pinned."""
     import_tensorflow(on_gpu=False)
-    import tensorflow as tf
-
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     try:
         for number in (threads + 1, threads):  # it may be set only before
@@ -81,15 +78,11 @@ def in_use() -> str:
 
 def _named(gpus: Sequence[Any]) -> str:
     """Return the model of the first GPU; "CPU" where there is none."""
-    import tensorflow as tf
-
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")) if gpus else "CPU"
 
 
 def log_placement() -> None:
     """Have TensorFlow log the device of every operation on standard error."""
-    import tensorflow as tf
-
     from evo.process import keep_from_libraries
 
     keep_from_libraries()
@@ -136,8 +129,6 @@ def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -
 
 def arithmetic_on(device: str) -> str:
     """Return what computes on the device of this process: versions of TensorFlow and Keras, and the machine."""
-    import keras
-    import tensorflow as tf
     from llvmlite import binding
 
     machine = binding.get_host_cpu_name() if device == "CPU" else device
@@ -147,8 +138,6 @@ def arithmetic_on(device: str) -> str:
 @contextmanager
 def shortages_as(explained: Callable[[Exception], ResourceError]) -> Iterator[None]:
     """Raise what explains TensorFlow's out-of-memory error in its place; other errors, which are bugs, pass."""
-    import tensorflow as tf
-
     try:
         yield
         return

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 # Low to high: a folder imports only folders that stand before it.
 LAYERS = (
-    "version", "errors", "numbers", "clock", "process", "statistics", "toml", "mistakes", "records",
+    "version", "errors", "lazy", "numbers", "clock", "process", "statistics", "toml", "mistakes", "records",
     "options", "environment", "plugins",
     "compiled", "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup",
     "rollouts", "cuda", "player", "evaluators", "learning", "evolution", "algorithms", "config", "store", "training",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError, notice
-from evo.setup import CLUSTERS
+from evo.lazy import tf
+from evo.learning.learner import KnownLoss, Learner, Pieces
+from evo.networks.network import Network
+from evo.setup import CLUSTERS, LearnerOptions
 from evo.workers import devices, hardware
 from evo.workers.hardware import VISIBLE
-
-if TYPE_CHECKING:
-    from evo.learning.learner import KnownLoss, Learner, Pieces
-    from evo.networks.network import Network
-    from evo.setup import LearnerOptions
 
 
 def make_learner(
@@ -57,8 +54,6 @@ def make_learner(
 
 def _note_unseen_gpus() -> None:
     """Note that the learner is on the CPU although this machine has a GPU."""
-    import tensorflow as tf
-
     if tf.config.list_physical_devices("GPU"):
         return
     visible = os.environ.get(VISIBLE)

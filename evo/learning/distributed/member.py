@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from evo.errors import DeviceError, DeviceMemoryError, EvoError, ResourceError
+from evo.lazy import tf
 from evo.learning.distributed import replicas
 from evo.learning.tensorflow import explained, start_tensorflow
 from evo.learning.tensorflow.learner import TensorFlowLearner
@@ -92,8 +93,6 @@ def _unshare() -> None:
 def join(spec: MemberSpec) -> Member:
     """Join the cluster of TF_CONFIG; DeviceError where the GPU of this process is missing."""
     pinned = os.environ.get(VISIBLE, NO_GPU)
-    import tensorflow as tf
-
     if pinned != NO_GPU:
         seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
         if len(seen) != 1:  # else it would silently compute on the CPU
@@ -155,15 +154,11 @@ class Member(Player):
         return None if method == END else getattr(self._learner, method)(*arguments)
 
     def _broadcast(self, data: bytes) -> None:
-        import tensorflow as tf
-
         with tf.device("/CPU:0"):
             for words in (np.array([len(data)], "<i4"), np.frombuffer(data + bytes(-len(data) % WORD), "<i4")):
                 tf.raw_ops.CollectiveBcastSendV2(input=tf.constant(words), **self._next())
 
     def _received(self) -> bytes:
-        import tensorflow as tf
-
         with tf.device("/CPU:0"):
             (size,) = tf.raw_ops.CollectiveBcastRecvV2(shape=[1], T=tf.int32, **self._next()).numpy()
             words = tf.raw_ops.CollectiveBcastRecvV2(shape=[-(-size // WORD)], T=tf.int32, **self._next()).numpy()

@@ -11,20 +11,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
+from evo.lazy import tf
 from evo.learning.learner import Loss, Rows, Values
 from evo.learning.tensorflow import start_tensorflow
 from evo.learning.tensorflow.learner import TensorFlowLearner, scalars
 from evo.networks.network import Network
+from evo.setup import LearnerOptions
 from evo.workers import devices
-
-if TYPE_CHECKING:
-    from evo.setup import LearnerOptions
 
 Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: their rows in the batch
 
@@ -37,15 +36,11 @@ class Towers:
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return the first device."""
-        import tensorflow as tf
-
         device: AbstractContextManager[Any] = tf.device(self.names[0])
         return device
 
     def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares of all devices."""
-        import tensorflow as tf
-
         shares = []
         for i, name in enumerate(self.names):
             with tf.device(name):
@@ -54,8 +49,6 @@ class Towers:
 
     def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
         """Call `compute` on every device, backward pass and all, and add up on the first."""
-        import tensorflow as tf
-
         results = []
         for name, share in zip(self.names, shares, strict=True):
             with tf.device(name):
@@ -74,16 +67,12 @@ class Synchronous:
 
     def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares as values of replicas."""
-        import tensorflow as tf
-
         return self._strategy.experimental_distribute_values_from_function(
             lambda replica: {key: tf.constant(a) for key, a in share(replica.replica_id_in_sync_group).items()}
         )
 
     def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
         """Run `compute` in every replica, and reduce."""
-        import tensorflow as tf
-
         strategy = self._strategy
         tensors = strategy.run(compute, args=(shares,))
         if len(self.names) == 1:
@@ -118,8 +107,6 @@ class ReplicatedLearner(TensorFlowLearner):
 
     def _run(self, rows: Rows, *arguments: Any) -> Any:
         """Update by examples of the arrays, on all devices."""
-        import tensorflow as tf
-
         if self._compiled is None:
             self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
         shares = np.array_split(np.arange(len(rows)), self.devices)
@@ -162,8 +149,6 @@ class ReplicatedLearner(TensorFlowLearner):
 @cache
 def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Towers | Synchronous:
     """Return the replicas of a strategy on these devices: all GPUs, or else all CPUs, where none is named."""
-    import tensorflow as tf
-
     if strategy == "multiworker":
         made = tf.distribute.MultiWorkerMirroredStrategy()
         return Synchronous(made, [f"worker {i}" for i in range(made.num_replicas_in_sync)])
@@ -181,8 +166,6 @@ def present(wanted: Sequence[str]) -> list[str]:
 
     TensorFlow itself takes any name, and then waits for a missing device forever.
     """
-    import tensorflow as tf
-
     there = {kind: [f"{kind}:{i}" for i in range(len(tf.config.list_logical_devices(kind)))] for kind in ("GPU", "CPU")}
     known = there["GPU"] + there["CPU"]
     missing = [name for name in wanted if name not in known]
@@ -197,8 +180,6 @@ class Served:
     """The workers of a cluster that this process coordinates."""
 
     def __init__(self) -> None:
-        import tensorflow as tf
-
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         strategy = tf.distribute.ParameterServerStrategy(resolver)
         self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope  # of the parameter server
@@ -238,8 +219,6 @@ class ServedLearner(ReplicatedLearner):
 
     def schedule(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> None:
         """Start to compute the gradient of a batch: on all workers, or with staleness on one of them."""
-        import tensorflow as tf
-
         if self._gradients_of is None:
             self._gradients_of = tf.function(self._computed, autograph=False, reduce_retracing=True)
         sharing = 1 if self.options.staleness else self.devices
@@ -254,8 +233,6 @@ class ServedLearner(ReplicatedLearner):
 
     def collect(self) -> Values:
         """Wait for the gradient that was scheduled first, and update the weights by it."""
-        import tensorflow as tf
-
         if self._applied is None:
             self._applied = tf.function(self._clip_and_apply, autograph=False)
         jobs, learning_rate = self._in_flight.popleft()
@@ -266,8 +243,6 @@ class ServedLearner(ReplicatedLearner):
 
     def _fetched(self, arguments: Any, future: Any) -> Any:
         """Return the gradients of a share; where its worker died, those of another worker."""
-        import tensorflow as tf
-
         for _ in range(2 * self.devices):
             try:
                 return future.fetch()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evo.errors import DeviceError, DeviceMemoryError, ResourceError
+from evo.lazy import tf
+from evo.setup import LearnerOptions as Options
 from evo.workers import devices
 from evo.workers.placement import GROWTH
-
-if TYPE_CHECKING:
-    from evo.setup import LearnerOptions as Options
 
 RESUME = "the last commit is intact: resume the run"
 PREFIX = re.compile(r"^\{\{[^}]*\}\} *")  # TensorFlow's name of a node
@@ -20,8 +19,6 @@ PREFIX = re.compile(r"^\{\{[^}]*\}\} *")  # TensorFlow's name of a node
 def start_tensorflow(options: Options) -> Any:
     """Import TensorFlow, set up for equal bits, and return it; DeviceError where it was set up otherwise before."""
     devices.import_tensorflow(on_gpu=False, wanted=devices.LEARNING)
-    import tensorflow as tf
-
     tf.get_logger().setLevel("ERROR")  # it warns of functions that are compiled for a few batch sizes
     try:
         inside, side_by_side = options.threading
@@ -52,8 +49,6 @@ def start_tensorflow(options: Options) -> Any:
 
 def explained(error: Any) -> ResourceError:
     """Return the failure that a `tf.errors.OpError` means; DeviceMemoryError where a device is out of memory."""
-    import tensorflow as tf
-
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return DeviceMemoryError(
             f"out of memory: {devices.shortage(error)}; use more minibatches (ppo, pqn) or a smaller dqn.batch_size; "

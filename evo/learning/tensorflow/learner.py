@@ -13,20 +13,19 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.lazy import keras, tf
 from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values
 from evo.learning.tensorflow import explained, start_tensorflow
 from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
 from evo.records import Arrays
+from evo.setup import LearnerOptions as Options
 from evo.workers import devices
-
-if TYPE_CHECKING:
-    from evo.setup import LearnerOptions as Options
 
 LEAST = 32  # places of a part
 PART_BYTES = 16 << 20  # of a part's activations; measured; it decides how sums are rounded
@@ -44,16 +43,12 @@ def part_size(network: Network) -> int:
 
 def parts_at_a_time(options: Options) -> int:
     """Return how many parts are computed at a time: one a thread where one process learns on its CPU, else 1."""
-    import tensorflow as tf
-
     alone = options.strategy == "one" and not options.devices
     return options.thread_count if alone and not tf.config.list_physical_devices("GPU") else 1
 
 
 def scalars(settings: Mapping[str, float]) -> dict[str, Any]:
     """Return a loss's settings as tensors."""
-    import tensorflow as tf
-
     return {name: tf.constant(value, tf.float32) for name, value in settings.items()}
 
 
@@ -92,8 +87,6 @@ class TensorFlowLearner(Learner):
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Load the arrays that batches are gathered from, each [M, ...], as `Learner.load`."""
-        import tensorflow as tf
-
         self._data = {}  # frees the memory of the arrays before
         on_cpu = not tf.config.list_logical_devices("GPU")  # a GPU would fetch all of it again for every update
 
@@ -107,16 +100,12 @@ class TensorFlowLearner(Learner):
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B], as `Learner.update`."""
-        import tensorflow as tf
-
         with devices.shortages_as(explained):
             values, norm = self._run(rows, tf.zeros(len(rows)), *self._numbers(learning_rate), scalars(settings))
         return self._finite({name: value.numpy() for name, value in values.items()}, norm)
 
     def _run(self, rows: Rows, *arguments: Any) -> Any:
         """Update by examples of the loaded arrays; `arguments` are those of `_step` from `blank` on."""
-        import tensorflow as tf
-
         part = self._part_of(len(rows))
         if part not in self._compiled_for:
             *numbers, settings = arguments
@@ -142,8 +131,6 @@ class TensorFlowLearner(Learner):
 
         The learning rate is scaled by `learner.learning_rate` for batches that grow with the devices.
         """
-        import tensorflow as tf
-
         self.updates += 1
         factors = {"given": 1.0, "linear": float(self.devices), "root": sqrt(self.devices)}
         rate = learning_rate * factors[self.options.learning_rate]
@@ -151,7 +138,6 @@ class TensorFlowLearner(Learner):
 
     def _step(self, data: Any, rows: Any, blank: Any, rate: Any, powers: Any, settings: Any) -> Any:
         """Update the weights by the examples `rows` [N, part]; return their values and the gradient's norm."""
-        import tensorflow as tf
 
         def batch(i: Any) -> dict[str, Any]:
             return {name: tf.gather(array, rows[i]) for name, array in data.items()}
@@ -170,8 +156,6 @@ class TensorFlowLearner(Learner):
         `blank` [B] has: padding stands behind it. Returns the gradients, the names of the K values, and those of all
         examples [K, B], zero where an example is of no part.
         """
-        import tensorflow as tf
-
         count, names = tf.size(blank), list[str]()
         variables, divisor = [variable.value for variable in self._variables], tf.cast(count, tf.float32)
 
@@ -207,8 +191,6 @@ class TensorFlowLearner(Learner):
         `gradients` has of every variable a copy per device of this process, or one for all of them. They are clipped to
         the global norm that is allowed; the norm is the one before.
         """
-        import tensorflow as tf
-
         norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(copies[0])) for copies in gradients]))
         for copies, variable, *moments in zip(gradients, self._variables, self._first, self._second, strict=True):
             on_devices = zip(*map(components, (variable.value, *moments)), strict=True)
@@ -237,8 +219,6 @@ class TensorFlowLearner(Learner):
 
     def update_target(self, tau: float, every: int) -> None:
         """Move the target network by the share `tau`; with `every`, copy the weights once in that many updates."""
-        import tensorflow as tf
-
         if every and self.updates % every:
             return
         if self._move_target is None:
@@ -279,8 +259,6 @@ class TensorFlowLearner(Learner):
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute, with a digest of one step on known data."""
-        import keras
-        import tensorflow as tf
         from llvmlite import binding
 
         from evo.networks.candidates import noise
