@@ -82,14 +82,15 @@ def rate_interval(successes: int, count: int) -> Interval:
     return low, high
 
 
-def t_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, Interval | None]:
-    """Return the mean and its interval with this confidence (Student, 1908); that of a single score is None.
+def t_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, Interval | None]:
+    """Return the mean and its interval with this confidence (Student, 1908); that of a single score, or none, is None.
 
     It holds for scores that are about normally distributed, and is nearly right for others of that many.
     """
-    count, mean = len(scores), math.fsum(scores) / len(scores)
+    count = len(scores)
     if count < 2:
-        return mean, None
+        return (scores[0] if scores else None), None
+    mean = math.fsum(scores) / count
     variance = math.fsum((score - mean) ** 2 for score in scores) / (count - 1)
     half = t_quantile(confidence, count - 1) * math.sqrt(variance / count)
     return mean, (mean - half, mean + half)

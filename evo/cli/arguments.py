@@ -29,6 +29,11 @@ SHARED: dict[str, dict[str, Any]] = {
     "--plugin": {
         "action": "append", "default": [], "metavar": "MODULE", "help": "a module that the run needs; may be repeated"
     },
+    "--mode": {
+        "choices": ("greedy", "sample"), "default": "greedy",
+        "help": "take the best action (the default), or sample as in training",
+    },
+    "--dry-run": {"action": "store_true", "help": "show what would be trained, and do not train"},
     "--json": {"action": "store_true", "help": "end with one line of JSON"},
     "--verbose": {"action": "store_true", "help": "show also where the time of a generation goes"},
 }  # fmt: skip

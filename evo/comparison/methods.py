@@ -96,7 +96,7 @@ def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
     """Return the row of a method; runs that failed are in no mean."""
     good = [(run, run.score) for run in runs if run.score is not None]
     scores = [score.mean for _, score in good]
-    mean, interval = statistics.t_interval(scores) if scores else (None, None)
+    mean, interval = statistics.t_interval(scores)
     enough = len(scores) >= LEAST_SEEDS
     return Method(
         name=name,

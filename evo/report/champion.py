@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, counted
 from evo.games.catalogue import snake
@@ -87,7 +86,7 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
     ConfigurationError: a page cannot play this champion. DataError: its outputs are not finite.
     """
     experiment, champion = run.config, run.champion
-    network, environment = experiment.network(), environment_of(experiment.environment)
+    network, environment = experiment.network(), run.environment
     data, scripts = playable(environment, network, champion.weights), scripts_of(environment)
     assert scripts is not None  # or it would not be playable
     block = experiment.test.block if run.test is None else run.test.block

@@ -26,8 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the tables to a file (.md, .csv or .tex) as well")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with tables and charts")
     parser.add_argument("--figures", metavar="DIR", help="draw scores and profiles into a folder, as PNG and SVG")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
-    add(parser, "--workers", "--backend", "--plugin", "--json")
+    add(parser, "--dry-run", "--workers", "--backend", "--plugin", "--json")
 
 
 def main(arguments: Namespace) -> tuple[int, object]:
@@ -87,6 +86,8 @@ def _reported(
 
     from evo.comparison import formats
     from evo.files.durable import replace_file, resources
+    from evo.report.comparison import write_comparison_page
+    from evo.report.html import refuse_foreign
 
     text = formats.FORMATS[arguments.format](comparison)
     print(printable_lines(text), end="")
@@ -96,22 +97,15 @@ def _reported(
     if arguments.figures is not None:
         written = formats.write_figures(comparison, Path(arguments.figures))
         notice(f"{counted(len(written), 'file')} in {arguments.figures}")
-    _write_page(comparison, page, usual if comparison.scored else None)
+    try:
+        if page is None and comparison.scored and usual is not None:
+            refuse_foreign(page := usual)
+        if page is not None:
+            notice(f"page: {write_comparison_page(comparison, page)}")
+    except EvoError as failure:
+        if page is not usual:  # it was requested
+            raise
+        notice(f"no page was written: {first_line(failure)}")
     status, error = ("done", None) if comparison.scored else ("failed", "no run has a score")
     code = 0 if comparison.scored else ResourceError.exit_code
     return code, {"status": status, "error": error, **asdict(comparison)}
-
-
-def _write_page(comparison: Comparison, page: Path | None, usual: Path | None) -> None:
-    """Write the page; where it was not requested, a failure is only a notice."""
-    from evo.report.comparison import write_comparison_page
-    from evo.report.html import refuse_foreign
-
-    if page is not None:
-        notice(f"page: {write_comparison_page(comparison, page)}")
-    elif usual is not None:
-        try:
-            refuse_foreign(usual)
-            notice(f"page: {write_comparison_page(comparison, usual)}")
-        except EvoError as error:
-            notice(f"no page was written: {first_line(error)}")

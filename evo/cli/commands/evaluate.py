@@ -11,8 +11,6 @@ from evo.errors import ConfigurationError, counted, printable_lines
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
 
-MODES = ("greedy", "sample")
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
@@ -21,16 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--block", metavar="N", help="which million of test episodes (default: 0, which every run looks at)"
     )
-    parser.add_argument(
-        "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="environment.KEY=VALUE",
-        help="test in an environment with another option, as on a larger board; may be repeated",
-    )
+    add(parser, "--mode")
+    other = "test in an environment with another option, as on a larger board; may be repeated"
+    add(parser, "--set", metavar="environment.KEY=VALUE", help=other)
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, refuse_others, whole
-from evo.cli.commands.evaluate import MODES
 from evo.errors import counted, notice, printable_lines
 
 if TYPE_CHECKING:
@@ -20,22 +19,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "what", nargs="+", metavar="RUN_DIR | CHAMPION.h5 | GAME:BASELINE",
         help="a run, whose champion plays, a champion's file, or a baseline of a game, as in connect_four:minimax_4",
     )  # fmt: skip
-    parser.add_argument(
-        "--episodes", metavar="N", help="test episodes that each pair plays from every seat (default: 200)"
-    )
+    episodes = "test episodes that each pair plays from every seat (default: 200)"
+    parser.add_argument("--episodes", metavar="N", help=episodes)
     parser.add_argument("--block", metavar="N", help="which million of test episodes (default: 0)")
-    parser.add_argument(
-        "--opening",
-        metavar="N",
-        help="moves at random with which an episode begins, alike from every seat (default: 0)",
-    )
-    parser.add_argument(
-        "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="environment.KEY=VALUE",
-        help="play the game with another option; may be repeated",
-    )  # fmt: skip
+    opening = "moves at random with which an episode begins, alike from every seat (default: 0)"
+    parser.add_argument("--opening", metavar="N", help=opening)
+    add(parser, "--mode")
+    add(parser, "--set", metavar="environment.KEY=VALUE", help="play the game with another option; may be repeated")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with the ratings and some games")
     add(parser, "--plugin", "--json")
 

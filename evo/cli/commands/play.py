@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    text = (
-        "a run's directory, or a champion.h5: its champion plays too; of a game of several players, GAME:BASELINE too"
-    )
+    text = "a run's directory, or a champion.h5: its champion plays too; of a game of several players, "
+    text += "GAME:BASELINE too"
     add(parser, "run_dir", nargs="?", help=text)
     parser.add_argument("--seat", metavar="N", help="your seat in a game of several players, from 0 (default: 0)")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
@@ -88,15 +87,13 @@ def _play(options: Snake, run: Run | None, episode: int, speed: int) -> None:
 
 def _champion(run: Run, stack: ExitStack) -> Callable[[int], Opponent]:
     from evo.cli.terminal.person import Opponent
-    from evo.config.environments import environment_of
     from evo.training.testing import playing, record
 
-    environment = environment_of(run.config.environment)
     evaluator, published = stack.enter_context(playing(run.config))
     weights = published.publish(run.champion.weights[None])
 
     def plays(number: int) -> Opponent:
-        recording = record(weights, evaluator, number, environment.episode_metrics)
-        return Opponent(recording.positions(environment), int(recording.score))
+        recording = record(weights, evaluator, number, run.environment.episode_metrics)
+        return Opponent(recording.positions(run.environment), int(recording.score))
 
     return plays

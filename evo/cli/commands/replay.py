@@ -52,11 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--step", metavar="T", nargs="?", const="0",
         help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
     )  # fmt: skip
-    parser.add_argument(
-        "--generation",
-        metavar="G",
-        help="replay one candidate of this generation, from 0, instead, alone in a new process",
-    )
+    of_generation = "replay one candidate of this generation, from 0, instead, alone in a new process"
+    parser.add_argument("--generation", metavar="G", help=of_generation)
     parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
     add(parser, "--plugin")
@@ -84,14 +81,13 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
 
 
 def _champion(arguments: Namespace) -> Replay:
-    from evo.config.environments import environment_of
     from evo.store.policy import Policy
     from evo.store.run import Run
     from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, record, scores_of_test
 
     episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
     run = Run(arguments.run_dir, flags={"backend": "serial"})
-    environment = environment_of(run.config.environment)
+    environment = run.environment
     _check_visible(environment, run.config.environment.id, arguments)
     steps = arguments.step is not None or (arguments.json and environment.players == 1)
     with playing(run.config) as (evaluator, published):

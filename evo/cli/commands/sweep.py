@@ -9,8 +9,6 @@ from evo.cli.arguments import add, flags, whole
 from evo.errors import ConfigurationError, ResourceError, counted, notice, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from evo.sweeps.sweeping import SweepResult
 
 SEARCHES = ("grid", "optuna")
@@ -31,8 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(parser, "--algorithm", "--set")
     add(parser, "--generations", help="number of generations of a run with the whole budget")
     add(parser, "--seed", help="the first seed")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
-    add(parser, "--workers", "--backend", "--plugin", "--json")
+    add(parser, "--dry-run", "--workers", "--backend", "--plugin", "--json")
 
 
 def main(arguments: Namespace) -> int | tuple[int, object]:
@@ -71,6 +68,7 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
 def text(result: SweepResult) -> str:
     """Return the report: a table of trials, the best first, and the winner's scores."""
     from evo.numbers import interval, number
+    from evo.statistics import t_interval
     from evo.sweeps.race import SHARES, mean_of
 
     def order(trial: Any) -> tuple[float, ...]:
@@ -78,7 +76,7 @@ def text(result: SweepResult) -> str:
 
     lines = ["", "| trial | budget | validation | 95 % between seeds | stopped |", "|---|--:|--:|--:|---|"]
     for one in sorted(result.trials, key=order):
-        mean, between = _mean(one.scores)
+        mean, between = t_interval(one.scores)
         cells = [f"{SHARES[len(one.stages) - 1]:.0%}", number(mean), interval(between)]
         lines.append(f"| {one.trial.name} | {' | '.join(cells)} | {one.stages[-1].stopped or '-'} |")
     lines += ["", f"the winner is {result.winner.trial.name}"]
@@ -87,7 +85,7 @@ def text(result: SweepResult) -> str:
         ("retested", "validation", result.validation),
         ("retested", "test", result.retest.scores),
     ):
-        mean, between = _mean(values)
+        mean, between = t_interval(values)
         seeds = f"{interval(between)} between {counted(len(values), 'seed')}" if between else "one seed"
         lines.append(f"  {what:<12} {of:<10} {number(mean):>8}  ({seeds})")
     lines.append(f"the first was chosen from {counted(len(result.trials), 'trial')}, so expect less; report the last")
@@ -99,17 +97,15 @@ def summary(result: SweepResult) -> dict[str, Any]:
     """Return everything as JSON values."""
     from dataclasses import asdict
 
-    mean, interval = _mean(result.validation)
+    from evo.statistics import t_interval
+
+    mean, interval = t_interval(result.validation)
     retest = result.retest
     return {
         "status": "done" if retest.scores else "failed",
         "error": None if retest.scores else "no retest has a score",
         "trials": [
-            {
-                "name": one.trial.name,
-                "values": dict(one.trial.values),
-                "stages": [asdict(stage) for stage in one.stages],
-            }
+            {"name": one.trial.name, "values": dict(one.trial.values), "stages": [*map(asdict, one.stages)]}
             for one in result.trials
         ],
         "winner": {
@@ -120,9 +116,3 @@ def summary(result: SweepResult) -> dict[str, Any]:
             "retest": asdict(retest),
         },
     }
-
-
-def _mean(values: Sequence[float]) -> tuple[float | None, tuple[float, float] | None]:
-    from evo.statistics import t_interval
-
-    return t_interval(values) if values else (None, None)
