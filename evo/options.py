@@ -26,6 +26,19 @@ class Section(BaseModel):
             if isinstance(field.default, float) and not isfinite(field.default):
                 raise ValueError(f"the option {name} has the default {field.default}, and must have a finite number")
 
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Raise a ValueError where options do not fit together."""
+
+
+def added(default: Any, **how: Any) -> Any:
+    """Return the Field of an option that older runs lack: where it has its default, it is no part of an identity."""
+    return Field(default, exclude_if=lambda value: value == default, **how)
+
 
 class EnvironmentOptions(Section):
     """What every [environment] section has."""
@@ -38,10 +51,9 @@ class EnvironmentOptions(Section):
         "list of such tables, each generation has one in turn",
     )
 
-    training_generations: int = Field(
+    training_generations: int = added(
         0,
         ge=0,
-        exclude_if=lambda generations: not generations,
         description="generations after which training episodes have the options of validation and test too; 0 = never",
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.environment import Curriculum, Environment
 from evo.networks.network import Network
@@ -71,8 +71,7 @@ class LearnerOptions(Section):
     )
     log_placement: bool = Field(False, description="log the device of every operation of an update")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> LearnerOptions:
+    def _check(self) -> None:
         several = self.strategy in CLUSTERS
         if self.arithmetic == "exact" and (needs := self._only_tensorflow()):
             raise ValueError(f'arithmetic: "exact" computes in float32, in one process; leave out {needs}')
@@ -99,7 +98,6 @@ class LearnerOptions(Section):
             raise ValueError(f"devices: {len(self.devices)} for {self.processes} workers, which take one each")
         if self.staleness and self.strategy != "parameter-server":
             raise ValueError('staleness: only strategy "parameter-server" has several updates in flight')
-        return self
 
     def _only_tensorflow(self) -> str:
         """Return an option that needs TensorFlow and is set; empty: none is."""

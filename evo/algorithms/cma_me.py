@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.algorithms import sep_cma_es
 from evo.algorithms.map_elites import NOWHERE, ArchiveOptions, Children, Emitter, MapElites, Weights
@@ -41,13 +41,12 @@ class Options(ArchiveOptions):
         """Return the candidates of an emitter per generation."""
         return (self.population - self.reevaluated) // self.emitters
 
-    @model_validator(mode="after")
-    def _enough_for_all(self) -> Self:
+    def _check(self) -> None:
+        super()._check()
         if self.batch < 4:
             raise ValueError(
                 f"emitters: {self.emitters} share {self.population - self.reevaluated} new candidates; each needs 4"
             )
-        return self
 
 
 class Searches(Emitter):

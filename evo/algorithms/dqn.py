@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo import clock
 from evo.lazy import tf
@@ -76,12 +76,10 @@ class ReplayOptions(AlgorithmOptions):
         0, ge=0, description="updates between copies to the target network; 0 = soft updates by target_tau"
     )
 
-    @model_validator(mode="after")
-    def _can_learn(self) -> Self:
+    def _check(self) -> None:
         hp.check_learning_starts(self.learning_starts, self.replay_size)
         if not self.target_every and not self.target_tau:
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
-        return self
 
 
 class Options(ReplayOptions):

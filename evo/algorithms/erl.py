@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.algorithms import dqn
 from evo.evolution.population import (
@@ -84,8 +84,8 @@ class Options(dqn.ReplayOptions):
         1, ge=0, description="generations between two entries of the learner's network into the population; 0 = never"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check(self) -> None:
+        super()._check()
         if self.parents > self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         if self.elites > self.parents:
@@ -96,7 +96,6 @@ class Options(dqn.ReplayOptions):
             raise ValueError(f"shared: {self.shared} of a population of {self.population}")
         if not self.shared and not self.explore_episodes:
             raise ValueError("shared: 0, and explore_episodes: 0 leave nothing to learn from")
-        return self
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_q_learning`."""

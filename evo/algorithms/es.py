@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
@@ -26,11 +26,9 @@ class Options(strategy.StrategyOptions):
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a candidate; 0 = none")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.parents >= self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
-        return self
 
 
 class SelfAdaptive(strategy.Distribution):

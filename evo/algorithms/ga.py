@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from functools import cache, partial
 from itertools import count
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution.noise_sums import ln
 from evo.evolution.population import (
@@ -58,6 +58,7 @@ from evo.evolution.toolbox import (
 )
 from evo.lazy import base, tools
 from evo.networks.candidates import Rebuilder
+from evo.options import added
 from evo.randomness.streams import Purpose, candidate_keys, draws, stream
 from evo.records import Arrays, Finalists, Generation, Request, Result, WeightSource
 from evo.setup import Setup
@@ -74,24 +75,16 @@ class Options(PopulationOptions):
     elites: int = Field(0, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
     tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
-    islands: int = Field(
+    islands: int = added(
+        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; population, parents and elites are multiples of it"
+    )
+    migration_every: int = added(
+        10, ge=0, description="generations between migrations from each island to the next; 0 = never"
+    )
+    migrants: int = added(
         1,
         ge=1,
         le=LARGEST_POPULATION,
-        exclude_if=lambda islands: islands == 1,
-        description="subpopulations; population, parents and elites are multiples of it",
-    )
-    migration_every: int = Field(
-        10,
-        ge=0,
-        exclude_if=lambda every: every == 10,
-        description="generations between migrations from each island to the next; 0 = never",
-    )
-    migrants: int = Field(
-        1,
-        ge=1,
-        le=LARGEST_POPULATION,
-        exclude_if=lambda migrants: migrants == 1,
         description="best of an island that are copied to the next, in place of its worst",
     )
     memory: int = Field(1, ge=1, le=1000, description="generations that an elite's fitness averages; 1 = the last")
@@ -104,9 +97,8 @@ class Options(PopulationOptions):
         "0 = all children have the same sigma",
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
-    founder: bool = Field(
+    founder: bool = added(
         False,
-        exclude_if=lambda founder: not founder,
         description="generation 0 is one fresh network of each island and its mutants; false: fresh networks only",
     )
     crossover: Crossover = Field(
@@ -119,8 +111,7 @@ class Options(PopulationOptions):
     mate: Operator = Field("", description="crossover operator of a plug-in, called for children of two parents")
     mutate: Operator = Field("", description="mutation operator of a plug-in, which sets the sigma of a child")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check(self) -> None:
         if self.parents > self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         if self.elites > self.parents:
@@ -138,7 +129,6 @@ class Options(PopulationOptions):
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
         if self.mate and self.crossover in ("mean", "none"):
             raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
-        return self
 
     @property
     def own_operators(self) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.errors import ConfigurationError
 from evo.evolution.population import LARGEST_POPULATION, PopulationAlgorithm, PopulationOptions, finalists_of
@@ -45,11 +45,9 @@ class Options(PopulationOptions):
         1.0, gt=0, le=1e9, description="largest size of a threshold that is drawn at random, in units of observations"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.elites >= self.population:
             raise ValueError(f"elites: {self.elites} must be less than the population, {self.population}")
-        return self
 
 
 class GeneticProgramming(PopulationAlgorithm):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution.population import (
     LARGEST_POPULATION,
@@ -72,8 +72,7 @@ class ArchiveOptions(AlgorithmOptions):
         """The archive."""
         return "the archive"
 
-    @model_validator(mode="after")
-    def _a_grid(self) -> Self:
+    def _check(self) -> None:
         if self.reevaluated >= self.population:
             raise ValueError(f"reevaluated: {self.reevaluated} of a population of {self.population}, so none is new")
         for name in ("low", "high", "bins"):
@@ -85,7 +84,6 @@ class ArchiveOptions(AlgorithmOptions):
             raise ValueError(f"bins: {self.bins} are not from 1 to {LARGEST_GRID:,} cells")
         if len(set(self.descriptors)) < len(self.descriptors):
             raise ValueError(f"descriptors: {self.descriptors} names one twice")
-        return self
 
     def known(self, environment: Any) -> tuple[str, ...]:
         """Return the descriptors that there are; ConfigurationError where another one is named."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution.population import (
     LARGEST_POPULATION,
@@ -50,13 +50,11 @@ class Options(PopulationOptions):
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.survivors >= self.population:
             raise ValueError(f"survivors: {self.survivors} of a population of {self.population}, so none is new")
         if len({name.removeprefix("-") for name in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives: {self.objectives} names one twice")
-        return self
 
     def known(self, environment: Any) -> tuple[str, ...]:
         """Return the objectives that there are; ConfigurationError where another one is named."""

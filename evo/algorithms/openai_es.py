@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sum, norm
@@ -37,11 +37,9 @@ class Options(strategy.StrategyOptions):
         description="weight decay: this share of every weight is subtracted from its gradient; 0 = none",
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.population % 2:
             raise ValueError(f"population: {self.population} is odd, and candidates come in antithetic pairs")
-        return self
 
 
 class Gaussian(strategy.Distribution):

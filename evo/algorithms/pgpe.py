@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
@@ -30,11 +30,9 @@ class Options(strategy.StrategyOptions):
         0.2, gt=0, lt=1, description="largest relative change of a standard deviation in a generation"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.population % 2:
             raise ValueError(f"population: {self.population} is odd, and candidates come in symmetric pairs")
-        return self
 
 
 class SymmetricNormal(strategy.Distribution):

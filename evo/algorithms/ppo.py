@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo import clock
 from evo.lazy import tf
@@ -58,12 +58,10 @@ class Options(ActorCriticOptions):
     bptt: hp.Bptt = 0
     burn_in: hp.BurnIn = 0
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.minibatches > self.envs * self.horizon:
             transitions = self.envs * self.horizon
             raise ValueError(f"minibatches: {self.minibatches}, more than {transitions} transitions (envs * horizon)")
-        return self
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from evo import clock
 from evo.errors import ConfigurationError
@@ -74,11 +74,9 @@ class Options(AlgorithmOptions):
             options.pop("gamma_final", None)
         return options
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.minibatches > self.envs * self.horizon:
             raise ValueError(f"minibatches: {self.minibatches} of {self.envs * self.horizon} transitions")
-        return self
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_q_learning`."""

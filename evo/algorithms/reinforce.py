@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm
@@ -32,11 +32,9 @@ class Options(ActorCriticOptions):
         "episodes)",
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         if self.baseline == "leave_one_out" and self.episodes < 2:
             raise ValueError("episodes: leave_one_out compares at least 2")
-        return self
 
 
 class Reinforce(PolicyGradient):

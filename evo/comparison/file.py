@@ -38,11 +38,9 @@ class ComparedExperiment(Section):
     def _from_a_name(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _each_once(self) -> ComparedExperiment:
+    def _check(self) -> None:
         if twice := _twice(self.algorithms):
             raise ValueError(f"algorithms: {twice}")
-        return self
 
 
 class ComparisonSection(Section):
@@ -68,8 +66,7 @@ class ComparisonSection(Section):
         "", description="where the runs are, below the current folder; empty = runs/ and the name of this file"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> ComparisonSection:
+    def _check(self) -> None:
         wrong: list[str] = []
         named: dict[str, list[Any]] = {"experiments": [trained.file for trained in self.experiments]}
         named |= {"algorithms": self.algorithms, "seeds": self.seeds}
@@ -88,7 +85,6 @@ class ComparisonSection(Section):
                 wrong.append(f"set: {key} cannot go with {first}, which is the budget")
         if wrong:
             raise ValueError("\n".join(wrong))
-        return self
 
     @property
     def limits(self) -> dict[str, int | float]:

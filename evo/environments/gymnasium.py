@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from evo import environment
 from evo.environments.instances import OPEN, Instance, close, normalisation_of
@@ -19,7 +19,7 @@ from evo.environments.observations import WrongObservation
 from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.lazy import gymnasium, wrappers
-from evo.options import IN_TRAINING, EnvironmentOptions
+from evo.options import IN_TRAINING, EnvironmentOptions, added
 from evo.plugins import mistakes, registry
 from evo.process import is_passed_on
 from evo.records import GOES_ON
@@ -38,36 +38,29 @@ class Options(EnvironmentOptions):
         0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = as registered"
     )
 
-    normalise: int = Field(
+    normalise: int = added(
         0,
         ge=0,
         le=1_000_000,
         description="steps of random play, by whose mean and standard deviation observations are normalised; "
         "0 = as they are",
     )
-    stack: int = Field(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
-    seed_bits: Literal[31, 64] = Field(
+    stack: int = added(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
+    seed_bits: Literal[31, 64] = added(
         31, description="bits of the seeds for reset; NumPy's old generators and many emulators take no more than 32"
     )
-    instances: int = Field(
+    instances: int = added(
         16, ge=1, le=1024, description="environments that a worker keeps open, whose episodes are played side by side"
     )
-    rescale_actions: bool = Field(
+    rescale_actions: bool = added(
         False, description="continuous actions from -1 to 1 are scaled to the bounds of the environment's Box"
     )
-    kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
-    wrappers: list[Annotated[str, Field(pattern=r"^\w+(\.\w+)*:[A-Za-z]\w*$")]] = Field(
+    kwargs: dict[str, JsonValue] = added({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
+    wrappers: list[Annotated[str, Field(pattern=r"^\w+(\.\w+)*:[A-Za-z]\w*$")]] = added(
         [],
         description='wrappers, the innermost first, as in ["minigrid.wrappers:ImgObsWrapper"]: of gymnasium.wrappers, '
         "or of a module that --plugin names",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
-        usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1, "seed_bits": 31, "instances": 16}
-        usual |= {"wrappers": [], "rescale_actions": False}
-        return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
     def track(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from evo import environment
 from evo.errors import ConfigurationError, notice
 from evo.lazy import gymnasium
 from evo.networks.keras_models import MOST_NUMBERS, KerasModel
-from evo.options import EnvironmentOptions
+from evo.options import EnvironmentOptions, added
 from evo.plugins import code, mistakes, registry
 from evo.process import is_passed_on
 
@@ -177,22 +177,16 @@ class Options(EnvironmentOptions):
         description='"problem:" and the name of a plug-in with a function `fitness` or a `problem`; something else of '
         'it as in "problem:my_module:my_problem"'
     )
-    size: int = Field(
-        0, ge=0, le=MOST_NUMBERS, exclude_if=lambda size: not size, description="numbers of a vector; 0 = as declared"
+    size: int = added(0, ge=0, le=MOST_NUMBERS, description="numbers of a vector; 0 = as declared")
+    minimise: bool = added(False, description="whether less is better")
+    lower: float | None = added(None, description="least value of a weight")
+    upper: float | None = added(None, description="largest value of a weight")
+    measures: list[str] = added(
+        [], max_length=16, description="names of the numbers that the function returns behind its fitness"
     )
-    minimise: bool = Field(False, exclude_if=lambda less: not less, description="whether less is better")
-    lower: float | None = Field(None, exclude_if=lambda least: least is None, description="least value of a weight")
-    upper: float | None = Field(None, exclude_if=lambda most: most is None, description="largest value of a weight")
-    measures: list[str] = Field(
-        [],
-        max_length=16,
-        exclude_if=lambda names: not names,
-        description="names of the numbers that the function returns behind its fitness",
-    )
-    model: str = Field(
+    model: str = added(
         "",
         max_length=40_000,
-        exclude_if=lambda text: not text,
         description="description of a Keras model that the function gets, as evo.maximise writes it; empty = a vector",
     )
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, did_you_mean
-from evo.options import OF_TRAINER, EnvironmentOptions, Section
+from evo.options import OF_TRAINER, EnvironmentOptions, Section, added
 
 COMPILED = (  # functions of a game
     "begin", "step", "turn", "observe", "observe_lanes", "cell", "draw", "mask", "metrics", "save", "load",
@@ -43,21 +43,14 @@ class Opponents(Section):
         "training also networks: `population` or `hall` (champions of the run so far); in validation also `hall`",
     )
     count: int = Field(4, ge=1, le=256, description="opponents of a generation, where networks are among `players`")
-    files: list[str] = Field(
-        [],
-        exclude_if=lambda files: not files,
-        description="champions' files, or runs, that are in the hall from the beginning",
-    )
-    draw: Literal["uniform", "recent", "prioritised"] = Field(
+    files: list[str] = added([], description="champions' files, or runs, that are in the hall from the beginning")
+    draw: Literal["uniform", "recent", "prioritised"] = added(
         "uniform",
-        exclude_if=lambda draw: draw == "uniform",
         description="how networks are drawn from the hall in training: recent, of the newest `count`; prioritised, by "
         "the share of games that the finalists of the last validation lose to them, squared",
     )
-    learn_from: Literal["one", "all"] = Field(
-        "one",
-        exclude_if=lambda seats: seats == "one",
-        description="the seats whose steps PPO, A2C and PQN learn from in matches against the network itself",
+    learn_from: Literal["one", "all"] = added(
+        "one", description="the seats whose steps PPO, A2C and PQN learn from in matches against the network itself"
     )
     epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
 
@@ -93,11 +86,7 @@ class GameOptions(EnvironmentOptions):
 
     id: str = Field("", description="which environment")
     max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
-    opponents: Opponents = Field(
-        ALL_BASELINES,
-        exclude_if=lambda opponents: opponents == ALL_BASELINES,
-        description="who plays the other seats of a game of several players",
-    )
+    opponents: Opponents = added(ALL_BASELINES, description="who plays the other seats of a game of several players")
 
     @property
     def numbers(self) -> dict[str, int | float]:

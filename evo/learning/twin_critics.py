@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.errors import ConfigurationError
 from evo.learning import collecting
@@ -61,10 +61,8 @@ class ContinuousOptions(AlgorithmOptions):
     batch_size: hp.BatchSize = 256
     target_tau: float = Field(0.005, gt=0, le=1, description="soft update coefficient (Polyak) of target networks")
 
-    @model_validator(mode="after")
-    def _can_learn(self) -> Self:
+    def _check(self) -> None:
         hp.check_learning_starts(self.learning_starts, self.replay_size)
-        return self
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 0; ConfigurationError where actions are not numbers from -1 to 1."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import prod
 from typing import Annotated, NamedTuple, cast
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from evo.errors import ConfigurationError, did_you_mean
 from evo.networks.layer import GATES, SIDE, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
-from evo.options import Section
+from evo.options import Section, added
 
 LARGEST = (4096, SIDE, SIDE)  # numbers of a convolution: filters, kernel, stride
 SHARED = ("tree", *GATES)  # layers that stand behind those of the entries alone
@@ -34,14 +34,13 @@ Shape = tuple[int, ...]
 class Branch(Section):
     """The layers of one entry of an observation; padding, normalisation and activation are those of the policy."""
 
-    conv: Conv = Field([], max_length=16, exclude_if=lambda conv: not conv)
-    dense: Dense = Field([], max_length=16, exclude_if=lambda dense: not dense)
+    conv: Conv = added([], max_length=16)
+    dense: Dense = added([], max_length=16)
     layers: Lines = Field([], max_length=64)
     shape: list[Annotated[int, Field(ge=1)]] = Field([], max_length=3)  # as the environment says
     begin: int = Field(0, ge=0)  # the number of the observation with which the entry begins
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Branch:
+    def _check(self) -> None:
         if self.layers and (self.conv or self.dense):
             raise ValueError("layers: leave out conv and dense, or this")
         specs = list(map(parse, self.layers))
@@ -49,7 +48,6 @@ class Branch(Section):
             raise ValueError(f"layers: {mistake}")
         if shared := next((one for one in specs if one.kind in SHARED), None):
             raise ValueError(f'layers: "{shared}" stands behind the layers of all entries, in policy.layers')
-        return self
 
 
 class EntryLayers(NamedTuple):

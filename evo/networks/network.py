@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from evo.environment import Environment
 from evo.errors import ConfigurationError
 from evo.networks.chain import Branch, Conv, Dense, EntryLayers, Flow, Lines, branches_of, chain_layers, fitted
 from evo.networks.layer import GATES, WINDOWED, Layer, LayerSpec, order_mistake, parse
-from evo.options import Section
+from evo.options import Section, added
 
 Inference = Literal["auto", "lanes", "tensorflow"]
 
@@ -47,16 +47,14 @@ class Options(Section):
     preset: Literal["", "seed"] = Field(
         "", description="a named architecture that sets conv, dense and padding; empty = none"
     )
-    embed: Literal["none", "one_hot"] = Field(
+    embed: Literal["none", "one_hot"] = added(
         "none",
-        exclude_if=lambda name: name == "none",
         description="one_hot: the network makes one plane per code of each plane whose values are codes 0, 1, 2, ...",
     )
-    codes: int = Field(
+    codes: int = added(
         0,
         ge=0,
         le=256,
-        exclude_if=lambda codes: not codes,
         description="planes per code plane, where embed = one_hot; 0 = the number of codes of the environment",
     )
     conv: Conv = Field(
@@ -65,29 +63,22 @@ class Options(Section):
     dense: Dense = Field([16], max_length=16, description="units of each hidden dense layer")
     padding: Literal["same", "valid"] = Field("same", description="padding of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
-    activation: Literal["relu", "tanh"] = Field(
-        "relu", exclude_if=lambda name: name == "relu", description="activation of hidden layers"
+    activation: Literal["relu", "tanh"] = added("relu", description="activation of hidden layers")
+    memory: Annotated[str, AfterValidator(checked_memory)] = added(
+        "", description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none'
     )
-    memory: Annotated[str, AfterValidator(checked_memory)] = Field(
+    output: Literal["", "tanh"] = added(
         "",
-        exclude_if=lambda memory: not memory,
-        description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none',
-    )
-    output: Literal["", "tanh"] = Field(
-        "",
-        exclude_if=lambda name: not name,
         description="activation of the outputs, as SAC and TD3 set it: continuous actions from -1 to 1; empty = none",
     )
-    layers: Lines = Field(
+    layers: Lines = added(
         [],
-        exclude_if=lambda layers: not layers,
         max_length=64,
         description='hidden layers in any order, as in ["one_hot", "conv 16 3 1", "norm", "relu", "max_pool 2 2", '
         '"dense 64", "tanh"], in place of the options above; [] = those',
     )
-    inputs: dict[str, Branch] = Field(
+    inputs: dict[str, Branch] = added(
         {},
-        exclude_if=lambda inputs: not inputs,
         max_length=64,
         description="layers of each entry of a Dict or Tuple, as in {image = {conv = [[16, 3, 1]]}, vector = {}}; the "
         "options above are of the layers behind all entries; {} = none",
@@ -96,8 +87,7 @@ class Options(Section):
         "auto", description="engine of the forward pass; only lanes gives the same bits on every machine; auto: lanes"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
+    def _check(self) -> None:
         set_here = self.model_fields_set
         if self.inputs:
             self._check_inputs(set_here)
@@ -110,7 +100,7 @@ class Options(Section):
                 raise ValueError(f"layers: {mistake}")
             if self.player != "lanes" and (alone := next((one for one in specs if one.kind in ("tree", *GATES)), None)):
                 raise ValueError(f'inference: "{alone}" is played by "lanes" alone, not by "{self.inference}"')
-            return self
+            return
         if self.memory and self.player != "lanes":
             raise ValueError(f'inference: memory is played by "lanes" alone, not by "{self.inference}"')
         if self.preset and any(
@@ -121,7 +111,6 @@ class Options(Section):
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
         if self.codes and self.embed == "none":
             raise ValueError('codes: only embed = "one_hot" has codes')
-        return self
 
     def _check_inputs(self, set_here: set[str]) -> None:
         """Raise ValueError where options contradict the layers of entries."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.options import Section
 from evo.workers import hardware
@@ -82,13 +82,11 @@ class WorkersOptions(Section):
         "stop", description="if a candidate crashes every worker that plays it: stop the run, or rank it worst"
     )
 
-    @model_validator(mode="after")
-    def _memory_is_consistent(self) -> WorkersOptions:
+    def _check(self) -> None:
         if self.memory == "limit" and not self.memory_limit_mb:
             raise ValueError('memory_limit_mb: required where memory = "limit"')
         if self.memory != "limit" and self.memory_limit_mb:
             raise ValueError(f'memory_limit_mb: has no effect where memory = "{self.memory}"; use "limit"')
-        return self
 
     @property
     def on_gpu(self) -> bool:

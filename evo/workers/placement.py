@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers import hardware
@@ -43,8 +43,8 @@ class LocalOptions(WorkersOptions):
         "auto = explicit with gpus, else spread",
     )
 
-    @model_validator(mode="after")
-    def _gpus_are_consistent(self) -> LocalOptions:
+    def _check(self) -> None:
+        super()._check()
         for one in self.gpu_ids:
             if isinstance(one, str) and not ID.fullmatch(one):
                 raise ValueError(f'gpu_ids: "{one}" is no number, and does not begin with "GPU-" or "MIG-"')
@@ -58,7 +58,6 @@ class LocalOptions(WorkersOptions):
             raise ValueError(f'placement: "{self.placement}" counts workers per GPU itself; leave gpus out')
         if self.placement == "explicit" and not self.gpus:
             raise ValueError('placement: "explicit" needs gpus, as in gpus = [2, 10, 10, 10]')
-        return self
 
     @property
     def on_gpu(self) -> bool:

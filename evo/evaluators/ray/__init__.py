@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import Scratch, installed
@@ -53,8 +53,8 @@ class Options(WorkersOptions):
         {}, max_length=64, description="Ray resources per worker, as {CPU = 1, GPU = 0.25}; {} = a CPU per thread"
     )
 
-    @model_validator(mode="after")
-    def _cluster_is_consistent(self) -> Options:
+    def _check(self) -> None:
+        super()._check()
         if not re.fullmatch(ADDRESS, self.address, re.ASCII):
             raise ValueError(f'address: {self.address[:60]!r} is not "auto", "local", "HOST:PORT" or "ray://HOST:PORT"')
         gpu = self.resources.get("GPU")
@@ -67,7 +67,6 @@ class Options(WorkersOptions):
                 f'kind: "{self.kind}", but on Ray a worker computes on a GPU where resources has one, '
                 "as in {GPU = 0.1}"
             )
-        return self
 
     def request(self, inference: str) -> dict[str, float]:
         """Return the resources of one task; ConfigurationError where nothing computes on the GPU it asks for."""
