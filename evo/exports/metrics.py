@@ -10,7 +10,7 @@ import socket
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,7 +122,7 @@ def require(arguments: Namespace) -> None:
         extra(name, f"--tracker {name}")
 
 
-class Trackers:
+class Trackers(AbstractContextManager["Trackers"]):
     """All trackers of a run that were asked for; training goes on without one that fails."""
 
     def __init__(self, arguments: Namespace) -> None:
@@ -158,9 +158,6 @@ class Trackers:
             except BaseException as error:
                 notice(f"{typed}: no more metrics are written: {_why(error)}")
                 del self._open[typed]
-
-    def __enter__(self) -> Trackers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for typed, tracker in self._open.items():

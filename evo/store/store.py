@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """A run directory, opened by its one master, or for reading without a lock (`Store.read`).
 
     The master holds the directory itself: where it is renamed, the run goes on in it. In a process that the master has
@@ -280,9 +280,6 @@ class Store:
                 self.close()
         self.close()
         return useless
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close_after(error)

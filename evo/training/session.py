@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +36,7 @@ NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say
 EPISODES, ENOUGH = 32, 0.3  # of a candidate in a probe of devices; seconds of playing there
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """The objects of a run while it trains; close it, or use it in a `with` statement."""
 
     def __init__(
@@ -209,9 +209,6 @@ class Session:
             self._evaluator.close()
         if self._algorithm is not None:
             self._algorithm.close()
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with ignored():

@@ -13,7 +13,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import count, islice
 from typing import Any
@@ -40,7 +40,7 @@ ADVICE: dict[type[DeviceError], str] = {
 }
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Workers, one for each of `slots`, which are environment variables that pin a worker to its device.
 
     `map` raises PoisonError where a task ends its workers (see `evo.workers.round`, and there `separable` and
@@ -79,9 +79,6 @@ class Pool:
         self._fork_servers_lost = 0
         self._selector = selectors.DefaultSelector()  # of a round: an interrupted one leaves nothing to the next
         self._fork_server = ForkServer(spec, threads)
-
-    def __enter__(self) -> Pool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

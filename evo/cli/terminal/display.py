@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import IO, Any, TextIO
 
 from numpy.typing import NDArray
@@ -30,14 +31,11 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
-class Display:
+class Display(AbstractContextManager["Display"]):
     """Shows messages only, on standard output."""
 
     watched = False  # by a person, in a terminal
     awaited = "starting workers, then the first generation"  # what is done until the first generation ends
-
-    def __enter__(self) -> Display:
-        return self
 
     def __exit__(self, *_: object) -> None:
         pass

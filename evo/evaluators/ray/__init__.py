@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -83,7 +83,7 @@ class Options(WorkersOptions):
         return f"tasks on {cluster}, each with {asked}{describe_learner(learner)}"
 
 
-class Driver:
+class Driver(AbstractContextManager["Driver"]):
     """Ray's driver in a process of its own: where it ends, the run ends with one line and can be resumed.
 
     `map` raises PoisonError as `Pool` does, ResourceError where the cluster is lost or cannot play, and an
@@ -96,9 +96,6 @@ class Driver:
         self._process, ours = start_connected(PROGRAM, start_new_session=True)
         self._channel = Channel(ours)
         self._channel.send(driver)
-
-    def __enter__(self) -> Driver:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
