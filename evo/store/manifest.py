@@ -22,7 +22,7 @@ from evo.records import NOTHING, Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
-SPENT = tuple(field.name for field in fields(Spent))
+SPENT, SECONDS = tuple(field.name for field in fields(Spent)), ("seconds", "cpu_seconds")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
 
@@ -199,21 +199,20 @@ def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
 def _parse_line(text: bytes) -> Line:
     value = without_checksum(text)
     try:
+        spent: dict[str, Any] = {name: (float if name in SECONDS else whole)(value[name]) for name in SPENT}
         line = Line(
             generation=whole(value["generation"]),
-            state_hash=_hash(value["state_hash"]),
+            state_hash=_matching(_HASH, value["state_hash"]),
             arrays={
-                str(name): ArrayDigest(str(dtype), tuple(map(whole, shape)), _hash(digest))
+                str(name): ArrayDigest(str(dtype), tuple(map(whole, shape)), _matching(_HASH, digest))
                 for name, (dtype, shape, digest) in value["arrays"].items()
             },
-            frames=whole(value["frames"]),
-            seconds=float(value["seconds"]),
             best=value["best"] is True,
-            forward_passes=whole(value["forward_passes"]),
-            multiply_adds=whole(value["multiply_adds"]),
-            cpu_seconds=float(value["cpu_seconds"]),
-            frames_validating=whole(value["frames_validating"]),
-            files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
+            **spent,
+            files={
+                _matching(_PATH, path): FileStamp(whole(size), _matching(_HASH, sha))
+                for path, (size, sha) in value["files"].items()
+            },
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("it lacks the fields of a generation") from error
@@ -239,13 +238,7 @@ def whole(value: object) -> int:
     return value
 
 
-def _hash(value: object) -> str:
-    if not isinstance(value, str) or not _HASH.fullmatch(value):
-        raise ValueError(f"{value!r} is not a SHA-256")
-    return value
-
-
-def _path(value: object) -> str:
-    if not isinstance(value, str) or not _PATH.fullmatch(value):
-        raise ValueError(f"{value!r} is not a file of a run")
+def _matching(pattern: re.Pattern[str], value: object) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError(f"{value!r} is neither a SHA-256 nor a file of a run")
     return value
