@@ -17,7 +17,6 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import real_array
 from evo.environments.problem import PREFIX, Fitness, Problem
@@ -162,7 +161,7 @@ class Search:
             identity, code = experiment.identity(), experiment.code()  # code: that of `told` is no argument
             about = repr(([one for one in identity.items() if one[0] not in code], problem.first.tolist()))
             self._identity = hashlib.sha256(about.encode()).digest()
-            network, environment = experiment.network(), environment_of(experiment.environment)
+            network, environment = experiment.network(), experiment.make_environment()
             setup = Setup(experiment.run.seed, network, environment, candidates_per_task=1 << 30, start=problem.first)
             make = registry.find("algorithms", algorithm).make
             self._begun: Callable[[], AskTell] = lambda: AskTell(make(experiment.options, setup))

@@ -15,7 +15,6 @@ from gymnasium import registry as registered
 from evo import clock
 from evo.cli.terminal.display import Display, Lines, baselines_text, headline, in_foreground, is_live, score_text
 from evo.cli.terminal.playback import watch
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM, Environment
 from evo.environments.gymnasium import PREFIX
@@ -101,7 +100,7 @@ def train_to_the_end(
     test = None if summary.champion is None else summary.champion.test
     baselines: Mapping[str, Baseline] = {}  # what players that need no learning score on the same test episodes
     if test is not None:
-        there = environment_of(experiment.environment)
+        there = experiment.make_environment()
         baselines = testing.baselines(there, test.episodes, test.block, testing.BASELINE_SECONDS)
     page, sick = "", False
     if reported is not None:
@@ -174,7 +173,7 @@ def missing_kernels(experiment: Experiment) -> list[str]:
     from evo.learning.gradient_algorithm import LEARNED
     from evo.player import PLAYED, RECORDED
 
-    environment, records = environment_of(experiment.environment), experiment.transitions_from
+    environment, records = experiment.make_environment(), experiment.transitions_from
     if environment.problem is not None or kernels_are_kept(experiment.network(), environment, records):
         return []
     kinds = {
@@ -207,7 +206,7 @@ def record_game(session: Session, display: Display) -> Recording | None:
     weights, scores = session.algorithm.best, session.scores
     if weights is None or scores is None:
         return None
-    environment = environment_of(session.experiment.environment)
+    environment = session.experiment.make_environment()
     if not environment.sources and not (environment.visible and display.watched):
         return None
 
@@ -251,7 +250,7 @@ def ending(
             random = (baselines or {}).get(RANDOM)
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
-    environment = environment_of(experiment.environment)
+    environment = experiment.make_environment()
     if game is not None and environment.visible and display.watched and in_foreground(sys.stdout):
         show_end(game, environment)
     directory = str(summary.run_dir)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison.formats import Column, Grid
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM
 from evo.errors import ConfigurationError, DataError, counted, did_you_mean, refuse_other_than_whole, refuse_uncallable
@@ -103,7 +102,7 @@ class RoundRobin:
     @cached_property
     def environment(self) -> Any:
         """Return the game."""
-        return environment_of(self.experiment.environment)
+        return self.experiment.make_environment()
 
     def seatings(self, first: int, second: int) -> NDArray[np.int64]:
         """Return who has which seat: one player has one seat, and the other one all others.  # [S, players]"""
@@ -144,7 +143,7 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     if not runs:
         experiments[first] = Experiment.build(environment={"id": names[0].partition(":")[0]}).with_environment(sets)
     experiment = experiments[first]
-    if environment_of(experiment.environment).players == 1:
+    if experiment.make_environment().players == 1:
         raise ConfigurationError(
             f"{names[first]}: {experiment.environment.id} is a game of one player, and a game of several is needed; "
             "evo compare compares runs of one"
@@ -165,7 +164,7 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
 
 def baseline_of(experiment: Experiment, name: str) -> SeatPlayer:
     """Return a baseline of the game, named as GAME:BASELINE; ConfigurationError where there is none of this name."""
-    environment: Any = environment_of(experiment.environment)
+    environment: Any = experiment.make_environment()
     known = [RANDOM, *environment.definition.baselines_of(experiment.environment)]
     wanted = name.rpartition(":")[2]
     if wanted not in known:

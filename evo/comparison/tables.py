@@ -8,7 +8,6 @@ from itertools import combinations
 
 from evo.comparison.methods import Method, Pair, Reaching, judged, method_of, pair_of, reaching, score_between
 from evo.comparison.runs import ComparedRun, Place, place_of
-from evo.config.environments import environment_of
 from evo.config.sections import plural
 from evo.environment import RANDOM
 from evo.errors import counted
@@ -72,7 +71,7 @@ def comparison_of(
         own = [run for runs_of in places[place].values() for run in runs_of]
         blocks = [run.score.block for run in own if run.score] or [own[0].experiment.test.block]
         block = max(sorted(set(blocks)), key=blocks.count)  # that most runs were tested on
-        players = baselines(environment_of(own[0].experiment.environment), BASELINE_EPISODES, block, seconds)
+        players = baselines(own[0].experiment.make_environment(), BASELINE_EPISODES, block, seconds)
         means = {name: player.mean for name, player in players.items()}
         score = score_between(methods, means) if reach is None else reach
         tables.append(

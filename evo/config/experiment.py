@@ -12,7 +12,7 @@ from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_h
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
-from evo.environment import per_task
+from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, path_of, printable
 from evo.files.durable import read_file
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
@@ -97,9 +97,8 @@ class Experiment:
         try:
             experiment = cls._checked(source, Path(file))
         except ConfigurationError as error:
-            if resolved and any(
-                line.startswith(f"{file}:") and ": unknown key" in line for line in str(error).splitlines()
-            ):
+            unknown = [line for line in str(error).splitlines() if ": unknown key" in line]
+            if resolved and any(line.startswith(f"{file}:") for line in unknown):
                 raise ConfigurationError(f"{error}\n{OTHER_OPTIONS.format(printable(str(folder)))}") from None
             raise
         start = experiment.run.init_from
@@ -115,9 +114,7 @@ class Experiment:
     def build(cls, *, plugins: Sequence[registry.Plugin] = (), **sections: Mapping[str, object] | str) -> Experiment:
         """Return the experiment of these sections, as of a TOML file: `run={"seed": 3}, ga={"population": 64}`.
 
-        `policy="mine.keras"` has the layers of a Keras model.
-
-        ConfigurationError: all mistakes, a line each.
+        `policy="mine.keras"` has the layers of a Keras model. ConfigurationError: all mistakes, a line each.
         """
         registry.load(plugins)
         source = ExperimentFile("experiment", dict(plain(sections)), {})
@@ -130,7 +127,7 @@ class Experiment:
         environment = about.get("environment")
         identifier = environment.get("id") if isinstance(environment, Mapping) else None
         require_plug_ins(f"{printable(str(file))}: this champion", about.get("algorithm"), identifier)
-        sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
+        sections: dict[str, Any] = {"run": {name: about.get(name) for name in ("algorithm", "seed")}}
         for name in ("environment", "policy"):
             values = about.get(name)
             sections[name] = {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
@@ -152,9 +149,8 @@ class Experiment:
         for change in changes:
             name, equals, _ = change.partition("=")
             if equals and name.partition(".")[0].strip() not in ("environment", name.strip()):
-                source.mistakes.append(
-                    f"--set {printable(name)}: only options of the environment can be changed in a test"
-                )
+                wrong = "only options of the environment can be changed in a test"
+                source.mistakes.append(f"--set {printable(name)}: {wrong}")
             else:
                 source.set(change)
         return self._checked(source, self.path)
@@ -183,7 +179,7 @@ class Experiment:
     @property
     def extra_outputs(self) -> int:
         """Return how many outputs the algorithm's network has besides the scores of actions."""
-        return self.options.extra_outputs(environment_of(self.environment))
+        return self.options.extra_outputs(self.make_environment())
 
     @property
     def hosts(self) -> list[str]:
@@ -212,15 +208,19 @@ class Experiment:
         """Return where TensorFlow computes updates; None where it computes none."""
         return self.learner.place if self.learns_in_tensorflow else None
 
+    def make_environment(self) -> Environment:
+        """Return the environment that is played; ConfigurationError where a plug-in's breaks the protocol."""
+        return environment_of(self.environment)
+
     def network(self) -> Network:
         """Return the network that the policy describes for this environment and algorithm."""
-        return Network.of(self.policy, environment_of(self.environment), self.extra_outputs)
+        return Network.of(self.policy, self.make_environment(), self.extra_outputs)
 
     @property
     def candidates_per_task(self) -> int:
         """Return how many candidates play in one task."""
         usual = self.workers.usual_candidates(self.inference, self.options.candidates_per_task(self.network().flops))
-        each = per_task(environment_of(self.environment), self.options.candidates(), usual)
+        each = per_task(self.make_environment(), self.options.candidates(), usual)
         return self.workers.candidates_per_task or each
 
     def identity(self) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Experiment:
 
     def code(self) -> dict[str, dict[str, str]]:
         """Return digests of a game's code and of the plug-ins', where they are not of this program."""
-        sources = environment_of(self.environment).sources
+        sources = self.make_environment().sources
         plugins = {name: code.of_plugin(name) for name in registry.with_results()}
         found = {code.GAME: {"sources": sources} if sources else {}, code.PLUGINS: plugins}
         return {key: digests for key, digests in found.items() if digests}

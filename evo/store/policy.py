@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import curriculum_of, environment_of
+from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment
 from evo.environment import Environment, real_array
 from evo.errors import DataError
@@ -38,7 +38,7 @@ class Policy:
     ) -> None:
         self.network, self.weights = network, weights  # [P]
         self.about = about or {}  # the facts in the champion's file
-        self._environment = environment_of(experiment.environment)
+        self._environment = experiment.make_environment()
         self._continuous = self._environment.continuous
         self._tensorflow = experiment.policy.player == "tensorflow"
         self._origin = f"{experiment.algorithm} for {experiment.environment.id}"
@@ -129,7 +129,7 @@ def setup_of(
     experiment: Experiment, environment: Environment | None = None, start: NDArray[np.float32] | None = None
 ) -> Setup:
     """Return what the algorithm of an experiment is made from; it starts from the weights `start` [P], if any."""
-    curriculum = curriculum_of(experiment.environment, environment or environment_of(experiment.environment))
+    curriculum = curriculum_of(experiment.environment, environment or experiment.make_environment())
     environment = curriculum.environment(0)
     first = None if environment.problem is None else environment.problem.first
     threads = min(hardware.cores(), experiment.workers.processes)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.checking import PROVENANCE
-from evo.config.environments import environment_of, stored
+from evo.config.environments import stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice, path_of
@@ -75,7 +75,7 @@ class Run:
     @cached_property
     def environment(self) -> Environment:
         """The environment that the run plays."""
-        return environment_of(self.config.environment)
+        return self.config.make_environment()
 
     def with_environment(self, sets: Sequence[str]) -> Experiment:
         """Return the experiment with --set assignments of its environment; ConfigurationError: they do not fit."""

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, counted, notice, path_of
@@ -163,7 +162,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         experiment = replace(experiment, path=place / "other")  # the run's copies are of other files
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
-    state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
+    state, algorithm = source.load(), make_algorithm(experiment, experiment.make_environment())
     if unused := _of_beginnings(before, experiment, state):
         notice(f"--fork: {', '.join(unused)}: without effect, since the run goes on from what the state has of it")
     with ExitStack() as undo:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import DataError, EvoError, PoisonError, notice
 from evo.files.hashing import first_hash
@@ -54,7 +53,7 @@ class Session(AbstractContextManager["Session"]):
         self._algorithm = forked
         try:
             self.evaluator = self._evaluator = evaluator_of(experiment, store.directory)
-            self.environment = environment_of(experiment.environment)
+            self.environment = experiment.make_environment()
             self._made = {  # what every champion of this run has
                 "algorithm": experiment.algorithm,
                 "seed": experiment.run.seed,
@@ -249,7 +248,7 @@ def on_fastest(experiment: Experiment, directory: Path) -> Experiment:
     chosen = workers.backend != "processes" or workers.kind != "auto" or workers.count != "auto" or workers.on_gpu
     if chosen or experiment.inference != "lanes" or experiment.learns or find_spec("numba_cuda") is None:
         return experiment
-    environment = environment_of(experiment.environment)
+    environment = experiment.make_environment()
     if environment.game is None or environment.players > 1 or not (gpus := len(hardware.visible())):
         return experiment
     most = min(experiment.options.candidates(), CANDIDATES_ON_GPU)

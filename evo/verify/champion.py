@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.errors import DataError
 from evo.files.durable import read_file
@@ -145,7 +144,7 @@ def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Exp
     for generation in held:
         if generation < about["generation"]:
             continue
-        with closing(make_algorithm(experiment, environment_of(experiment.environment))) as algorithm:
+        with closing(make_algorithm(experiment, experiment.make_environment())) as algorithm:
             try:
                 state = evidence.state(generation)
                 if state is None:
@@ -213,7 +212,7 @@ def measure(
     if known is None:
         report.disagrees.append("the champion's test score is not in the form of one")
         return
-    environment, stated = environment_of(experiment.environment), finite(asdict(known))
+    environment, stated = experiment.make_environment(), finite(asdict(known))
     try:
         episodes, block = int(known.episodes), int(known.block)
         if not (1 <= episodes <= testing.BLOCK and 0 <= block <= testing.LAST_BLOCK):

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.errors import DataError, counted
 from evo.files.arrays import checked
@@ -116,7 +115,7 @@ class Replayer:
         played = self.evaluator.map([Task(WeightSource.of_row(-1), Episodes(np.zeros(1, np.uint64)))])
         if played.fingerprint.startswith(NOT_DETERMINISTIC):
             return "not replayable: the environment is not deterministic under its seed"
-        with closing(make_algorithm(self.experiment, environment_of(self.experiment.environment))) as algorithm:
+        with closing(make_algorithm(self.experiment, self.experiment.make_environment())) as algorithm:
             here = {FINGERPRINT: played.fingerprint, LEARNING_FINGERPRINT: algorithm.algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
@@ -176,7 +175,7 @@ class Replayer:
     def _begin(self, line: Line) -> Validated | None:
         """Return the algorithm in its state before a generation; None where the run has since removed it."""
         self._algorithm.close()
-        made = make_algorithm(self.experiment, environment_of(self.experiment.environment))
+        made = make_algorithm(self.experiment, self.experiment.make_environment())
         algorithm = self._algorithm.enter_context(closing(made))
         if line.generation:
             state = self.evidence.state(line.generation - 1)
@@ -242,7 +241,7 @@ class Replayer:
             poisoned = self._poisoned(line)
             players = self.evaluator
             if poisoned is not None:
-                players = PoisonSkipped(self.evaluator, poisoned, environment_of(self.experiment.environment))
+                players = PoisonSkipped(self.evaluator, poisoned, self.experiment.make_environment())
             metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}

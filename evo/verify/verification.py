@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of, require_plug_ins
+from evo.config.environments import require_plug_ins
 from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
@@ -56,7 +56,7 @@ class Report:
     def replay_differs(self, experiment: Experiment, *how: str) -> None:
         """Add what differs in a replay, which the game may cause by itself if it is not ours."""
         self.disagrees += how
-        if environment_of(experiment.environment).sources:
+        if experiment.make_environment().sources:
             self.game = experiment.environment.id
 
     def numbers(self) -> dict[str, object]:

@@ -30,7 +30,6 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from dataclasses import asdict
 
     from evo.cli.terminal.display import baselines_text, score_text
-    from evo.config.environments import environment_of
     from evo.store.metrics import looked_at
     from evo.store.run import Run
     from evo.training import testing
@@ -43,7 +42,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     episodes = episodes or run.config.test.episodes
     block = run.config.test.block if block is None else block
     experiment = run.with_environment(arguments.set) if arguments.set else run.config
-    environment, network = environment_of(experiment.environment), experiment.network()
+    environment, network = experiment.make_environment(), experiment.network()
     rule = sampled(environment, network) if arguments.mode == "sample" else "greedy"
     with playing(experiment) as (evaluator, published):
         weights = run.champion.weights

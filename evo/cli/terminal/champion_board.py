@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import Environment, Shown
 from evo.errors import first_line
@@ -45,7 +44,7 @@ class ChampionBoard:
 
     def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
         """Show this champion [P] from its next episode on."""
-        environment = environment_of(experiment.environment)
+        environment = experiment.make_environment()
         if experiment.policy.player != "lanes" or environment.game is None or not environment.visible:
             return
         with self._changed:
@@ -84,7 +83,7 @@ class ChampionBoard:
             positions: list[Shown] = []
             try:
                 if rollout is None or played is not experiment:
-                    rollout = Rollout(experiment.network(), environment_of(experiment.environment))
+                    rollout = Rollout(experiment.network(), experiment.make_environment())
                     played = experiment
                 positions = _episode(rollout, weights, seed)
             except Exception as error:  # a game that cannot be shown is no reason to disturb the training

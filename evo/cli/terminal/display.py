@@ -17,7 +17,6 @@ from typing import IO, Any, TextIO
 
 from numpy.typing import NDArray
 
-from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import counted, printable_lines
@@ -185,7 +184,7 @@ def headline(experiment: Experiment) -> str:
     played = last * experiment.options.frames_per_generation()
     if 0 < played < experiment.run.budget.frames:
         evaluation += f"\n{counted(last, 'generation')} play {played:,} of them: for more, set run.generations"
-    if environment_of(experiment.environment).dear:
+    if experiment.make_environment().dear:
         validation, test = experiment.validation, experiment.test
         how = f"{counted(validation.episodes, 'episode')} each for {counted(validation.finalists, 'network')}"
         when = f"every {counted(test.every, 'generation')}" if test.every else "at the end"
