@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.compiled.exact import exp
 from evo.errors import ConfigurationError
 from evo.evolution import strategy
-from evo.evolution.noise_sums import norm
+from evo.evolution.normal import Paths
 from evo.networks.candidates import noise
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -36,22 +35,18 @@ class Options(strategy.StrategyOptions):
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest step size sigma; 0 = none")
 
 
-class Full(strategy.Distribution):
+class Full(Paths):
     """A normal distribution of mean m, step size sigma, and covariance matrix C = B D^2 B^T."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
-        self.options, self.mean = options, mean
         n = len(mean)
         if n > MOST_WEIGHTS:
             raise ConfigurationError(
                 f"cma_es: the network has {n:,} weights, and a full covariance matrix is for at most "
                 f"{MOST_WEIGHTS:,}; use sep_cma_es"
             )
-        self.weights = strategy.recombination_weights(options.population)  # [N] best first
-        self.mu_eff = mu_eff = 1 / math.fsum(self.weights * self.weights)  # effective number of selected candidates
-        self.c_sigma = (mu_eff + 2) / (n + mu_eff + 5)  # (eq. 55)
-        self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
-        self.c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)  # (eq. 56)
+        super().__init__(options, mean)
+        mu_eff = self.mu_eff
         self.c_1 = min(1.0, 2 / ((n + 1.3) * (n + 1.3) + mu_eff))  # (eq. 57)
         learned = 2 * (1 / 4 + mu_eff + 1 / mu_eff - 2)
         self.c_mu = min(1 - self.c_1, learned / ((n + 2) * (n + 2) + mu_eff))  # (eq. 58)
@@ -64,14 +59,11 @@ class Full(strategy.Distribution):
             (1 - self.c_1 - self.c_mu) / (n * self.c_mu),  # (eq. 52): C stays positive definite
         )
         self._of_matrix = self.weights + worse * (most / total)  # [N]
-        self.chi = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))  # expected length of a normal vector
         often = 1 / (10 * n * (self.c_1 + self.c_mu))  # (section B.2)
         self._every = options.eigen_every or max(1, int(often))
 
-        self.sigma, self.covariance = options.sigma, np.eye(n)  # [P, P] C
+        self.covariance = np.eye(n)  # [P, P] C
         self._vectors, self._lengths = np.eye(n), np.ones(n)  # B and the diagonal of D
-        self.p_sigma, self.p_c = np.zeros(n), np.zeros(n)  # [P] evolution paths
-        self.unbiased = 1.0  # (1 - c_sigma)^(2 generations)
         self._age = 0  # generations since the last decomposition
         self._rows = np.empty((0, n), np.float32)
 
@@ -93,33 +85,22 @@ class Full(strategy.Distribution):
         """Recombine, accumulate the paths, adapt covariance matrix and step size."""
         if strategy.all_tie(fitness):
             return {}
-        n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
         weights, z = strategy.shared_by_rank(fitness, self.weights), self._deviates(source.keys)
         y = (z * self._lengths) @ self._vectors.T  # [N, P]
         z_w, y_w = weights @ z, weights @ y  # [P] (eq. 41)
-        self.mean = self.mean + self.sigma * y_w  # (eq. 42)
-
-        whitened = self._vectors @ z_w  # C^(-1/2) y_w
-        self.p_sigma = (1 - c_sigma) * self.p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mu_eff) * whitened  # (eq. 43)
-        length = norm(self.p_sigma)
-        self.unbiased *= (1 - c_sigma) * (1 - c_sigma)
-        h_sigma = length < (1.4 + 2 / (n + 1)) * self.chi * math.sqrt(1 - self.unbiased)
-        self.p_c = (1 - c_c) * self.p_c + h_sigma * math.sqrt(c_c * (2 - c_c) * mu_eff) * y_w  # (eq. 45)
-        delta = 0.0 if h_sigma else c_c * (2 - c_c)
+        length, delta = self.step(y_w, self._vectors @ z_w)
         of_matrix = strategy.shared_by_rank(fitness, self._of_matrix)
         self.covariance *= 1 - self.c_1 * (1 - delta) - self.c_mu * math.fsum(of_matrix)  # (eq. 47)
         self.covariance += self.c_1 * np.outer(self.p_c, self.p_c)
-        lengths = np.where(of_matrix < 0, n / np.maximum((z * z).sum(axis=1), 1e-20), 1.0)  # (eq. 46)
+        lengths = np.where(of_matrix < 0, len(self.mean) / np.maximum((z * z).sum(axis=1), 1e-20), 1.0)  # (eq. 46)
         self.covariance += self.c_mu * (y.T @ ((of_matrix * lengths)[:, np.newaxis] * y))
-        self.sigma *= exp(c_sigma / self.d_sigma * (length / self.chi - 1))  # (eq. 44)
-        self.sigma = max(self.sigma, self.options.sigma_floor)
         self._age += 1
         if self._age >= self._every:
             self._decompose()
         return {
             "sigma": self.sigma * math.sqrt(float(np.median(np.diag(self.covariance)))),
             "step_size": self.sigma,
-            "step_path": length / self.chi,
+            "step_path": length,
             "axis_ratio": float(self._lengths.max() / self._lengths.min()),
         }
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
+from evo.evolution.normal import SeparableNormal
 from evo.records import Arrays, Metrics, WeightSource
 
 
@@ -35,12 +36,11 @@ class Options(strategy.StrategyOptions):
             raise ValueError(f"population: {self.population} is odd, and candidates come in symmetric pairs")
 
 
-class SymmetricNormal(strategy.Distribution):
-    """A normal distribution with a standard deviation for each weight."""
+class PGPE(SeparableNormal):
+    """Likelihood gradients of the mean and the standard deviations."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
-        self.options, self.mean = options, mean
-        self.sigmas = np.full(len(self.mean), options.sigma)  # [P]
+        super().__init__(options, mean)
         self._optimizer = strategy.OPTIMIZERS[options.optimizer](len(self.mean))
 
     def candidates(self, seed: int, number: int) -> WeightSource:
@@ -48,10 +48,6 @@ class SymmetricNormal(strategy.Distribution):
         return strategy.around_mean(
             seed, number, np.ones(self.options.population, np.float32), antithetic=True, scale=1
         )
-
-    def published(self) -> NDArray[np.float32]:
-        """Return the mean and the standard deviations.  # [2, P]"""
-        return np.stack((self.mean, self.sigmas)).astype(np.float32)
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Step along the likelihood gradients of the mean rank (Sehnke et al., section 2.3)."""
@@ -70,12 +66,12 @@ class SymmetricNormal(strategy.Distribution):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the standard deviations and the optimizer's state."""
-        return {"sigmas": self.sigmas, **self._optimizer.state()}
+        return {**super().state(), **self._optimizer.state()}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a state."""
-        self.sigmas = np.array(state["sigmas"], np.float64)
+        super().restore(state)
         self._optimizer.restore(state)
 
 
-make = partial(strategy.EvolutionStrategy, distribution=SymmetricNormal)
+make = partial(strategy.EvolutionStrategy, distribution=PGPE)

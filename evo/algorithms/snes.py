@@ -12,7 +12,8 @@ from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sums, norm
-from evo.records import Arrays, Metrics, WeightSource
+from evo.evolution.normal import SeparableNormal
+from evo.records import Metrics, WeightSource
 
 
 class Options(strategy.StrategyOptions):
@@ -26,23 +27,18 @@ class Options(strategy.StrategyOptions):
     )
 
 
-class SeparableNormal(strategy.Distribution):
-    """A normal distribution with a standard deviation for each weight."""
+class SNES(SeparableNormal):
+    """Natural gradients of the mean and the standard deviations."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
-        self.options, self.mean = options, mean
+        super().__init__(options, mean)
         size, count = len(self.mean), options.population
-        self.sigmas = np.full(size, options.sigma)  # [P]
         self._sigma_rate = options.sigma_learning_rate or (3 + ln(size)) / (5 * math.sqrt(size))
         self._utilities = strategy.recombination_weights(count) - 1 / count  # [N] u, best first (fitness shaping)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it."""
         return strategy.around_mean(seed, number, np.ones(self.options.population, np.float32), scale=1)
-
-    def published(self) -> NDArray[np.float32]:
-        """Return the mean and the standard deviations.  # [2, P]"""
-        return np.stack((self.mean, self.sigmas)).astype(np.float32)
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
@@ -56,13 +52,5 @@ class SeparableNormal(strategy.Distribution):
         self.sigmas = self.sigmas * exp(0.5 * self._sigma_rate * spread)  # sigma exp(eta_sigma / 2 nabla sigma)
         return {"sigma": float(np.median(self.sigmas)), "step_norm": norm(step)}
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the standard deviations."""
-        return {"sigmas": self.sigmas}
 
-    def restore(self, state: Arrays) -> None:
-        """Continue from a state."""
-        self.sigmas = np.array(state["sigmas"], np.float64)
-
-
-make = partial(strategy.EvolutionStrategy, distribution=SeparableNormal)
+make = partial(strategy.EvolutionStrategy, distribution=SNES)

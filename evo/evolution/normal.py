@@ -1,0 +1,70 @@
+"""Normal distributions that several strategies search with.
+
+Numbers of equations are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.compiled.exact import exp
+from evo.evolution.noise_sums import norm
+from evo.evolution.strategy import Distribution, recombination_weights
+from evo.records import Arrays
+
+
+class SeparableNormal(Distribution):
+    """A normal distribution with a standard deviation for each weight."""
+
+    def __init__(self, options: Any, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
+        self.sigmas = np.full(len(mean), options.sigma)  # [P]
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the mean and the standard deviations.  # [2, P]"""
+        return np.stack((self.mean, self.sigmas)).astype(np.float32)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the standard deviations."""
+        return {"sigmas": self.sigmas}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a state."""
+        self.sigmas = np.array(state["sigmas"], np.float64)
+
+
+class Paths(Distribution):
+    """A normal distribution of mean m, step size sigma and a covariance matrix C, diagonal or full."""
+
+    def __init__(self, options: Any, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
+        n = len(mean)
+        self.weights = recombination_weights(options.population)  # [N] best first
+        self.mu_eff = mu_eff = 1 / math.fsum(self.weights * self.weights)  # effective number of selected candidates
+        self.c_sigma = (mu_eff + 2) / (n + mu_eff + 5)  # (eq. 55)
+        self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
+        self.c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)  # (eq. 56)
+        self.chi = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))  # expected length of a normal vector
+        self.sigma = options.sigma
+        self.p_sigma, self.p_c = np.zeros(n), np.zeros(n)  # [P] evolution paths
+        self.unbiased = 1.0  # (1 - c_sigma)^(2 generations)
+
+    def step(self, y_w: NDArray[np.float64], whitened: NDArray[np.float64]) -> tuple[float, float]:
+        """Move mean, paths and step size by y_w, which is C^(-1/2) y_w `whitened`.
+
+        Returns the length of p_sigma, relative to that of a normal vector, and delta(h_sigma) of eq. 47.
+        """
+        n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
+        self.mean = self.mean + self.sigma * y_w  # (eq. 42)
+        self.p_sigma = (1 - c_sigma) * self.p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mu_eff) * whitened  # (eq. 43)
+        length = norm(self.p_sigma)
+        self.unbiased *= (1 - c_sigma) * (1 - c_sigma)
+        h_sigma = length < (1.4 + 2 / (n + 1)) * self.chi * math.sqrt(1 - self.unbiased)
+        self.p_c = (1 - c_c) * self.p_c + h_sigma * math.sqrt(c_c * (2 - c_c) * mu_eff) * y_w  # (eq. 45)
+        self.sigma *= exp(c_sigma / self.d_sigma * (length / self.chi - 1))  # (eq. 44)
+        self.sigma = max(self.sigma, self.options.sigma_floor)
+        return length / self.chi, 0.0 if h_sigma else c_c * (2 - c_c)
