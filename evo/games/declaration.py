@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, did_you_mean
@@ -54,13 +54,11 @@ class Opponents(Section):
     )
     epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
 
-    @model_validator(mode="after")
-    def _has_networks(self) -> Self:
+    def _check(self) -> None:
         if (self.files or self.draw != "uniform") and "hall" not in self.players:
             raise ValueError(f"{'files' if self.files else 'draw'}: is about the hall, which is not among the players")
         if self.learn_from != "one" and "population" not in self.players:
             raise ValueError("learn_from: is about the population, which is not among the players")
-        return self
 
     @property
     def networks(self) -> list[str]:

@@ -56,11 +56,6 @@ class ForkServer:
         self.left = ""  # what `prepare` has left in the process, so that workers are spawned and not forked
         self._control.send(spec)
 
-    @property
-    def pid(self) -> int:
-        """The fork server's process id."""
-        return self._process.pid
-
     def start(self, environment: Mapping[str, str], timeout: float) -> tuple[Channel, int]:
         """Start a worker with these environment variables; return its channel and its process id.
 

@@ -100,11 +100,6 @@ class Driver(AbstractContextManager["Driver"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int:
-        """The driver's process id."""
-        return self._process.pid
-
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the tasks; results are in task order."""
         if not self._joined:

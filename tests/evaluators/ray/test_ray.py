@@ -369,11 +369,11 @@ def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
 def test_where_the_driver_is_lost_the_command_that_goes_on_is_whole(tmp_path: Path) -> None:
     registry.load(["tests.plugins.climber"])
     with make(ray, spec(tmp_path / "a run", {"id": "snake"}, {}, Options())) as driver:
-        os.kill(driver.pid, signal.SIGKILL)
+        os.kill(driver._process.pid, signal.SIGKILL)
         with pytest.raises(HeadLostError) as lost:
             driver.map([])
     assert str(lost.value).endswith(f"evo resume '{tmp_path}/a run' --backend processes --plugin tests.plugins.climber")
-    assert not alive(driver.pid)
+    assert not alive(driver._process.pid)
 
 
 @needs_ray

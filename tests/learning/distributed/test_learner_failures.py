@@ -58,7 +58,7 @@ def test_a_worker_that_can_be_done_without_is_noted(cluster: Cluster, capsys: py
 
 @pytest.mark.parametrize("name", NAMES)
 def test_where_who_started_the_processes_is_gone_too_a_line_says_so(cluster: Cluster, name: str) -> None:
-    lost(cluster, name, cluster._fork_server.pid)
+    lost(cluster, name, cluster._fork_server._process.pid)
     told = f"the learner's {name} ended, and the fork server too, and .* resume the run"
     with pytest.raises(ResourceError, match=told):
         cluster._find_lost()
