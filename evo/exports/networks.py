@@ -108,14 +108,9 @@ def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation |
 def python_file(run: Run) -> str:
     """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
     network, environment = run.config.network(), run.environment
+    names = environment.observation_names, environment.action_names
     try:
-        text = python_of(
-            network,
-            run.champion.weights,
-            environment.observation_names,
-            environment.action_names,
-            environment.normalisation,
-        )
+        text = python_of(network, run.champion.weights, *names, environment.normalisation)
     except ConfigurationError as error:
         raise ConfigurationError(f"--to python writes decision trees: {error}") from error
     about = ", ".join(
