@@ -24,6 +24,7 @@ from evo.errors import ConfigurationError, DataError, ResourceError
 TEMPORARY = ".tmp"
 LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # which say nothing about a file
 LONGEST = 1 << 24  # bytes of a line that is written, and that is read whole
+PIECE = 1 << 16  # bytes in which the rest of a longer one is read
 
 _CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
@@ -196,13 +197,29 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def lines_in(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset after each line, and the line; one of more than LONGEST bytes as an empty one."""
-    end = 0
+    """Yield the offset after each line, and the line; one of more than LONGEST bytes as an empty one.
+
+    Such a line may be a hole of any size, which takes no space. It is not read.
+    """
     while text := file.readline(LONGEST):
-        end, rest = end + len(text), text
-        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST)):
-            end, text = end + len(rest), b"\n" if rest.endswith(b"\n") else b" "
-        yield end, text
+        rest = text
+        while not rest.endswith(b"\n") and (rest := _behind_hole(file).readline(PIECE)):
+            text = b"\n" if rest.endswith(b"\n") else b" "
+        yield file.tell(), text
+
+
+def _behind_hole(file: BinaryIO) -> BinaryIO:
+    """Move to the next byte that is not of a hole, or to the end of the file, and return it."""
+    with suppress(OSError):  # where there is no file, or none with holes
+        descriptor, here = file.fileno(), file.tell()
+        place = os.lseek(descriptor, 0, os.SEEK_CUR)  # ahead of the buffer
+        try:
+            there = os.lseek(descriptor, here, os.SEEK_DATA)
+        except OSError as error:
+            there = os.fstat(descriptor).st_size if error.errno == errno.ENXIO else here
+        os.lseek(descriptor, place, os.SEEK_SET)
+        file.seek(there)
+    return file
 
 
 def append(descriptor: int, data: bytes, *, durable: bool) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import io
+import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evo.errors import DataError
-from evo.files.durable import lines_in, with_checksum, without_checksum
+from evo.files.durable import LONGEST, lines_in, lines_of, with_checksum, without_checksum
 from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse
 
@@ -42,6 +44,24 @@ def test_what_was_written_is_read_back() -> None:
     assert manifest.ends[-1] == len(data)
     assert manifest.damage == ""
     assert not manifest.torn
+
+
+def test_a_hole_is_passed_over_and_the_lines_around_it_are_read(tmp_path: Path) -> None:
+    """A manifest and metrics of 200 GB that took 20 KB were read to their end, for half an hour."""
+    path = tmp_path / "lines"
+    with path.open("wb") as file:
+        file.write(b"one\n")
+        for size in (1 << 33, 1 << 40, 1 << 42):
+            file.truncate(size)
+            file.seek(0, os.SEEK_END)
+            file.write(b"a few bytes" * 9 + b"\n" * (size == 1 << 40) + b"two\n" * (size == 1 << 40))
+        file.truncate(1 << 43)
+    found, first = list(lines_of(path)), (1 << 40) + 100
+    assert found == [(4, b"one\n"), (first, b"\n"), (first + 4, b"two\n"), (1 << 43, b" ")]
+    assert list(lines_in(io.BytesIO(b"x" * LONGEST + b"y" * LONGEST + b"\nz"))) == [
+        (2 * LONGEST + 1, b"\n"),
+        (2 * LONGEST + 2, b"z"),
+    ]
 
 
 def test_every_end_is_where_a_shorter_manifest_would_end() -> None:
