@@ -88,11 +88,11 @@ def train_to_the_end(
     finally:
         clock.progress.say_compiled = str
         with ignored():
-            summary.run_dir = str(store.directory)
+            removed = False
             try:
-                if store.close_after(sys.exception()):
-                    summary.run_dir = None
-            finally:  # only now it is certain how much of it is committed
+                removed = store.close_after(sys.exception())
+            finally:  # only now it is certain how much of it is committed, and where
+                summary.run_dir = None if removed else str(store.directory)
                 summary.generations, summary.state_hash = store.next_generation, store.state_hash
                 summary.frames = store.spent.frames + store.spent.frames_validating
                 summary.seconds = store.spent.seconds

@@ -35,22 +35,17 @@ class MetricsFile:
     """The metrics file of a run directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self._failed = directory, False
+        self.directory = directory
 
     @property
     def path(self) -> Path:
         """The file."""
         return self.directory / METRICS
 
-    def append(self, generation: int, metrics: Mapping[str, Any]) -> str:
-        """Append the line of a generation; return a notice the first time that this fails, else ""."""
-        try:
+    def append(self, generation: int, metrics: Mapping[str, Any]) -> None:
+        """Append the line of a generation. Raises ResourceError where that fails."""
+        with resources("write", self.path):
             _append(self.path, {"generation": generation, **metrics})
-        except OSError as error:
-            notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on"
-            self._failed = True
-            return notice
-        return ""
 
     def read(self) -> list[dict[str, Any]]:
         """Return the last line of every generation, in order, without what is damaged; None: a number not finite."""

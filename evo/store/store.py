@@ -12,10 +12,10 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ from evo.store.checkpoints import (
 from evo.store.manifest import Line, StoredLines, Totals
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory
+
+T = TypeVar("T")
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
@@ -74,7 +76,7 @@ class Store(AbstractContextManager["Store"]):
         self._failure: ResourceError | LockedError | None = None
         self._pending_since = math.inf  # monotonic time of the oldest pending commit
         self._committed_at = -math.inf
-        self._created = self._moved = False  # by this object; while it was open
+        self._created = self._moved = self._unlogged = False  # by this object; while it was open; a line of metrics
         self._flushing = threading.RLock()
 
     @classmethod
@@ -152,7 +154,7 @@ class Store(AbstractContextManager["Store"]):
         if not self._pending and self.next_generation:
             known, file = self._durable[-1].arrays.get("state/weights"), population_file(self.next_generation - 1)
             committed = {known.sha256: file} if known and os.path.lexists(self.directory / file) else {}
-        name = self._published.publish(weights, committed)
+        name = self._anywhere(lambda: self._published.publish(weights, committed))
         return str(self.directory / name) if self._moved else name
 
     def commit(
@@ -199,18 +201,11 @@ class Store(AbstractContextManager["Store"]):
         if last:  # a thread that the interpreter's end cuts off inside of libhdf5 would have it wait for that
             self._flushing.acquire()
         with self._flushing:
-            held, place = self._require_writable(), self.directory
+            held = self._require_writable()
             try:
-                held.require(place)
-                try:
-                    self._flush_generations()
-                except ResourceError:
-                    if self._require_writable() and self.directory == place:
-                        raise
-                    self._flush_generations()  # where it was renamed to meanwhile
-                if self._champion is not None:
-                    write_champion(self.directory, *self._champion)
-                    self._champion = None
+                held.require(self.directory)
+                self._anywhere(self._flush_generations)
+                self._anywhere(self._flush_champion)
             except (ResourceError, LockedError) as error:
                 self._failure = error
                 self._totals = self._durable_totals
@@ -235,8 +230,12 @@ class Store(AbstractContextManager["Store"]):
 
     def log(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a committed generation; they replace earlier ones of that generation."""
-        if problem := self._metrics.append(generation, metrics):
-            self.notices.append(problem)
+        try:
+            self._anywhere(lambda: self._metrics.append(generation, metrics))
+        except ResourceError as error:
+            if not self._unlogged:
+                self.notices.append(f"{error}; the run goes on")
+            self._unlogged = True
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for a non-finite number."""
@@ -301,6 +300,16 @@ class Store(AbstractContextManager["Store"]):
             self._moved = True
         return self._held
 
+    def _anywhere(self, write: Callable[[], T]) -> T:
+        """Return what `write` returns, which writes again where the directory was renamed meanwhile."""
+        place = self.directory
+        try:
+            return write()
+        except ResourceError:
+            if self._require_writable() and self.directory == place:
+                raise
+            return write()
+
     def _sum(self) -> Totals:
         for number in range(self._totals.lines, self.next_generation):
             newer = number - self.next_generation + len(self._pending)
@@ -322,3 +331,8 @@ class Store(AbstractContextManager["Store"]):
         self._computed.clear()
         self._pending_since, self._durable_totals = math.inf, self._sum()
         remove_old_checkpoints(self.directory, self._sum().best, self.keep_every)
+
+    def _flush_champion(self) -> None:
+        if self._champion is not None:
+            write_champion(self.directory, *self._champion)
+            self._champion = None

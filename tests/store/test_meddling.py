@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evo.errors import DataError, LockedError, ResourceError
 from evo.files import durable
+from evo.store import metrics as metrics_module
 from evo.store import store as store_module
+from evo.store.checkpoints import Published
 from evo.store.store import Store
 from tests.helpers.sampling import sampled
 from tests.store.committing import commit, state, straight
@@ -156,21 +159,29 @@ def test_a_run_whose_directory_is_renamed_goes_on_there(tmp_path: Path, hashes: 
         assert (store.next_generation, len(store.metrics())) == (9, 9)
 
 
+@pytest.mark.parametrize("writer", ["publish", "_append", "write_generations", "write_champion"])
 def test_a_run_whose_directory_is_renamed_while_it_writes_goes_on_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: list[str], writer: str
 ) -> None:
-    write = store_module.write_generations
+    """A rename within the milliseconds of any other write but of generations ended the run, or lost its metrics."""
+    place = {"publish": Published, "_append": metrics_module}.get(writer, store_module)
+    write, left = getattr(place, writer), [tmp_path / "run"]
 
-    def renamed(directory: Path, computed: dict[int, object]) -> object:
-        if directory == tmp_path / "run":
-            directory.rename(tmp_path / "other")
-        return write(directory, computed)  # type: ignore[arg-type]
+    def renamed(*arguments: object) -> object:
+        while left:
+            left.pop().rename(tmp_path / "other")
+        return write(*arguments)
 
     with made(tmp_path / "run", 3) as store:
-        monkeypatch.setattr(store_module, "write_generations", renamed)
+        monkeypatch.setattr(place, writer, renamed)
+        name = store.publish(state(3)["weights"])  # type: ignore[arg-type]
+        assert (tmp_path / "run" / name).exists()  # which is absolute where the directory has moved
         commit(store, 3)
+        store.write_champion(np.zeros(2, np.float32), [("0_dense_kernel", (2, 1))], {})
         store.flush()
         assert store.directory == tmp_path / "other"
+        assert (len(store.metrics()), store.notices) == (4, [])
+    assert (tmp_path / "other" / "champion.h5").exists()
     assert finish(tmp_path / "other", 30) == hashes[30]
 
 
