@@ -215,7 +215,7 @@ def _check_seats(game: PlainGame) -> None:
 
 
 def _observed(game: PlainGame) -> bytes:
-    with failures_named(game, "observe"):
+    with _reading(game, "observe"):
         seen = game.observe(WATCHED)
     if not np.isfinite(seen).all():
         place = tuple(int(n) for n in np.argwhere(~np.isfinite(seen))[0])
@@ -224,7 +224,7 @@ def _observed(game: PlainGame) -> bytes:
 
 
 def _mask(game: PlainGame) -> Any:
-    with failures_named(game, "mask"):
+    with _reading(game, "mask"):
         mask = game.mask(WATCHED)
     if not np.isin(mask, (0, 1)).all() or not mask.any():
         raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
@@ -234,14 +234,11 @@ def _mask(game: PlainGame) -> Any:
 def _check_picture(game: PlainGame) -> None:
     if game.definition.render is None:
         return
-    state = [array.tobytes() for array in game.state]
-    with failures_named(game, "render"):
+    with _reading(game, "render"):
         picture = game.picture(WATCHED)
     if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
         shape = f"a picture of shape {picture.shape}, and must return uint8 [height, width, 3]"
         raise _broken(game.definition.module, "render", f"returned {shape}")
-    if [array.tobytes() for array in game.state] != state:
-        raise _broken(game.definition.module, "render", "changed the state, and may only read it")
 
 
 def drawn(game: PlainGame, b: int, caption: str, before: Sequence[Shown] = ()) -> Shown:
@@ -259,7 +256,7 @@ def drawn(game: PlainGame, b: int, caption: str, before: Sequence[Shown] = ()) -
 
 
 def _check_score(game: PlainGame, score: float) -> None:
-    with failures_named(game, "metrics"):
+    with _reading(game, "metrics"):
         metrics = game.metrics(WATCHED).tolist()
     named = dict(zip(game.definition.episode_metrics, metrics, strict=True))
     score, won = named.get("score", score), named.get("won", 0)
@@ -281,6 +278,16 @@ def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
     ):
         if one != other:
             raise _broken(game.definition.module, function, f"changed {name} of another environment than b")
+
+
+@contextmanager
+def _reading(game: PlainGame, function: str) -> Iterator[None]:
+    """Do as `failures_named` of a function that may only read the state: how often it is called may differ."""
+    state = [array.tobytes() for array in game.state]
+    with failures_named(game, function):
+        yield
+    if [array.tobytes() for array in game.state] != state:
+        raise _broken(game.definition.module, function, "changed the state, and may only read it")
 
 
 @contextmanager

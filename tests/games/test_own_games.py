@@ -67,6 +67,13 @@ def test_a_picture_that_cannot_be_drawn_is_named_before_the_run(written: Written
         written((PICTURE, new)).check()
 
 
+def test_a_function_that_may_only_read_the_state_is_named_where_it_changes_it(written: Written) -> None:
+    """A counter in `observe` went unnoticed until the run had ended, with a line that named something else."""
+    observe = ("    out[1] = 1.0 if", "    state.walker[b] += 1\n    out[1] = 1.0 if")
+    with pytest.raises(ConfigurationError, match=r"game own\d+: observe changed the state, and may only read it"):
+        written(observe).check()
+
+
 def test_pictures_of_one_episode_have_one_size(written: Written) -> None:
     grows = "    picture = np.full((1 + state.walker[b] % 2, options.cells, 3), (24, 28, 38), np.uint8)\n"
     environment = written((PICTURE, grows))
