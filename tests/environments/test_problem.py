@@ -116,7 +116,8 @@ def test_the_start_is_where_the_search_begins_and_bounds_hold(tmp_path: Path) ->
     assert bounded.fitness == 2.0
 
 
-@pytest.mark.parametrize("name", sampled(["fitness", "problem"]))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["fitness", "problem"])
 def test_processes_kills_and_resumes_change_no_bit_and_everything_can_be_verified(tmp_path: Path, name: str) -> None:
     file = experiment(tmp_path, name)
     whole = summary_of(tmp_path, file, *SMALL, *PLUGIN, "--backend", "serial", "--run-dir", "whole")

@@ -277,7 +277,10 @@ LOSSES: dict[str, tuple[Network, PolicyLoss | ActionValueLoss, Any, dict[str, fl
 }
 
 
-@pytest.mark.parametrize("name", sampled(LOSSES, *(list(LOSSES).index(name) for name in ("ppo", "dqn"))))
+some_losses = pytest.mark.parametrize("name", sampled(LOSSES, *map(list(LOSSES).index, ("ppo", "dqn"))))
+
+
+@some_losses
 def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow: Any) -> None:
     from evo.learning.tensorflow.learner import TensorFlowLearner
     from evo.setup import LearnerOptions
@@ -307,7 +310,7 @@ def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow:
         np.testing.assert_allclose(ours[key], value, rtol=2e-4, atol=3e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@some_losses
 def test_warming_up_compiles_what_updates_call_and_changes_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network, loss, batch, numbers = LOSSES[name]
     types, ended = set(), []

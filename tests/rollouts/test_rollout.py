@@ -138,7 +138,7 @@ def test_compiled_episodes_equal_plain_ones_under_any_rules(data: st.DataObject)
 def test_whole_games_to_a_full_board_are_equal() -> None:
     # Chance fills a board of 4 x 4 now and then where fatal moves are masked.
     rollout = make(size=4, mask="fatal", starvation=60)
-    task = Task(fresh(1), train(150), ActionRule("softmax"), record_actions=True)
+    task = Task(fresh(1), train(40), ActionRule("softmax"), record_actions=True)
     compiled = rollout.play(task, EMPTY)
     assert compiled.episode_metrics[..., 1].sum() > 0
     same(compiled, played_plainly(rollout, task, ReadableSnake))
