@@ -194,7 +194,7 @@ def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> N
         "from pathlib import Path; from tests.helpers.specs import spec; "
         "from evo.player import prepare; "
         "from evo.rollouts.rollout import play_episodes; from evo.rollouts.segments import play_envs; "
-        f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
+        f"prepare(spec(Path('.'), {{'id': 'snake', 'mask': 'reverse'}}, {{}}, transitions_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_envs.signatures))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
