@@ -1,7 +1,7 @@
 """Advantage actor-critic: one update per generation, from short segments of many environments (Mnih et al., 2016).
 
 A generation plays `horizon` steps in each of `envs` environments, and makes one update from all of their transitions:
-`ActorCritic.learn` of `evo.learning.actor_critic`, whose loss is log probability times advantage.
+`PolicyGradient.learn` of `evo.learning.actor_critic`, whose loss is log probability times advantage.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evo.learning import hyperparameters as hp
-from evo.learning.actor_critic import ActorCritic, ActorCriticOptions
+from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.learning.returns import generalised_advantages
+from evo.records import Transitions
 
 
 class Options(ActorCriticOptions):
@@ -27,4 +32,17 @@ class Options(ActorCriticOptions):
     burn_in: hp.BurnIn = 0
 
 
-make = partial(GradientAlgorithm, method=ActorCritic)
+class A2C(PolicyGradient):
+    """Generalised advantages, which segments bootstrap from the value."""
+
+    def advantages(
+        self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
+    ) -> NDArray[np.float32]:
+        """Return A_t = delta_t + gamma lambda A_t+1, with delta_t = r_t + gamma V(s_t+1) - V(s_t).  # all [M]"""
+        next_values = transitions.next_outputs[:, -1]  # [N] of the observations after a segment's or episode's end
+        return generalised_advantages(
+            rewards, transitions.ends, values, next_values, gamma=gamma, gae_lambda=self.options.gae_lambda
+        )
+
+
+make = partial(GradientAlgorithm, method=A2C)

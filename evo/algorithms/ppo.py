@@ -3,14 +3,14 @@
 A generation, in the order of its calls:
 
     play `horizon` steps in each of `envs` environments      GradientAlgorithm.generation -> Transitions, M = E T rows
-    advantages and returns of the rollout (GAE)              ActorCritic.learn, ActorCritic.advantages
-    for every epoch, for every shuffled minibatch:           PPO.updates -> evo.learning.returns.minibatches
+    advantages and returns of the rollout (GAE)              PPO.learn -> evo.learning.returns.generalised_advantages
+    for every epoch, for every shuffled minibatch:           evo.learning.returns.minibatches
         loss of each example, its mean, its gradient         PPOLoss
         clip the gradient's norm, one step of Adam           Learner.update
 
-`evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` has the network's two heads and
-the advantages. TensorFlow differentiates `PPOLoss` on GPUs; on CPUs its derivative is written out in
-`evo.learning.exact.losses`, with the same bits on every machine, and tests hold the two equal.
+`evo.learning.gradient_algorithm` is the loop around it, `evo.learning.actor_critic` the network's two heads. TensorFlow
+differentiates `PPOLoss` on GPUs; on CPUs its derivative is written out in `evo.learning.exact.losses`, with the same
+bits on every machine, and tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from evo import clock
 from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, policy_and_value
-from evo.learning.gradient_algorithm import GradientAlgorithm, ShouldStop
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, ShouldStop
 from evo.learning.learner import PolicyLoss, UpdateMeans
-from evo.learning.returns import minibatches
+from evo.learning.returns import explained_variance, generalised_advantages, minibatches, standardised
+from evo.records import Metrics
 
 
 class Options(ActorCriticOptions):
@@ -107,18 +109,54 @@ class PPOLoss(PolicyLoss):
 
 
 class PPO(ActorCritic):
-    """Epochs of minibatch updates from one rollout."""
+    """Advantages of a rollout, then epochs of minibatch updates."""
 
     loss_class = PPOLoss
 
-    def updates(
-        self, generation: int, count: int, learning_rate: float, settings: dict[str, float], should_stop: ShouldStop
-    ) -> UpdateMeans:
-        """Make the updates of every epoch, from the M = `count` transitions of a rollout, which are loaded."""
-        options, seed, steps = self.options, self.setup.seed, self.steps
-        settings |= {"clip_range": options.clip_range, "value_clip_range": options.value_clip_range}
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
+        """Make the updates of every epoch from one rollout; return their means as metrics.
+
+        `frames` were played, those of `played` included. Schedules are evaluated at the frame where these began.
+        """
+        assert played is not None  # None only for methods that learn from a replay buffer
+        options = self.options
+        began = clock.wall()
+        transitions = played.transitions  # [M] each: env 0 steps 0..T-1, env 1 steps 0..T-1, ...
+        start = frames - len(transitions)
+
+        observations = self.inputs(played, start)  # normalised, if that is asked for
+        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
+        values = acted["values"]  # [M] V(s_t)
+
+        # GAE (Schulman et al., 2016), backwards in time:
+        #     delta_t = r_t + gamma V(s_t+1) - V(s_t)
+        #     A_t     = delta_t + gamma lambda A_t+1
+        # `ends` [M]: A_t+1 is 0 after an episode or a segment; a terminated one has V(s_t+1) = 0, while a truncated
+        # episode and the last step of a segment take V(s_t+1) from `next_values` [N], one for each such end.
+        advantages = generalised_advantages(
+            self.rewards(played),
+            transitions.ends,
+            values,
+            next_values=transitions.next_outputs[:, -1],  # [N] the value is the network's last output
+            gamma=hp.scheduled(options, "gamma", start),
+            gae_lambda=options.gae_lambda,
+        )
+        returns = advantages + values  # TD(lambda) targets of the value
+        if options.normalise_advantages:  # over the whole rollout, not per minibatch
+            advantages = standardised(advantages)
+        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
+        seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
+
+        learning_rate = hp.scheduled(options, "learning_rate", start)
+        settings = {
+            "entropy_coefficient": hp.scheduled(options, "entropy_coefficient", start),
+            "value_coefficient": options.value_coefficient,
+            "clip_range": options.clip_range,
+            "value_clip_range": options.value_clip_range,
+        }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
+        seed, count, steps = self.setup.seed, len(transitions), self.steps
         epochs = range(options.epochs)
         parts = (minibatches(seed, generation, epoch, count, options.minibatches, steps) for epoch in epochs)
         batches = chain.from_iterable(parts)  # [B] row numbers each, with memory those of whole pieces
@@ -128,7 +166,12 @@ class PPO(ActorCritic):
                 break
             if 0 < options.target_kl < float(found["approx_kl"].mean(dtype=np.float64)):
                 break
-        return means
+        return {
+            **means.metrics(),
+            "explained_variance": explained_variance(values, returns),
+            "learning_rate": learning_rate,
+            "seconds_moving": seconds_moving,
+        }
 
 
 make = partial(GradientAlgorithm, method=PPO)

@@ -1,6 +1,6 @@
 """REINFORCE: one update per generation, from Monte Carlo returns minus a baseline (Williams, 1992).
 
-A generation plays `episodes` whole episodes, and makes one update from all of their transitions: `ActorCritic.learn`
+A generation plays `episodes` whole episodes, and makes one update from all of their transitions: `PolicyGradient.learn`
 of `evo.learning.actor_critic`, whose loss is log probability times advantage.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.learning.actor_critic import ActorCritic, ActorCriticOptions
+from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.returns import generalised_advantages, leave_one_out
 from evo.records import Transitions
@@ -37,7 +37,7 @@ class Options(ActorCriticOptions):
             raise ValueError("episodes: leave_one_out compares at least 2")
 
 
-class Reinforce(ActorCritic):
+class Reinforce(PolicyGradient):
     """Monte Carlo returns minus the baseline."""
 
     def __init__(self, options: Options, setup: Setup) -> None:

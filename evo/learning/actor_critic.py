@@ -1,12 +1,13 @@
 """The actor-critic that PPO, A2C and REINFORCE have in common: a policy and a value from one network.
 
 The policy is a softmax of the logits (`scores`), or a normal distribution for continuous actions; the last output of
-the network is the value. A generation makes one update, from all of its transitions; PPO has its own loss and updates.
+the network is the value. Each algorithm has its own advantages; PPO has its own loss and updates too.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,7 +21,7 @@ from evo.lazy import tf
 from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
 from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
-from evo.learning.returns import explained_variance, generalised_advantages, in_pieces, standardised
+from evo.learning.returns import explained_variance, in_pieces, standardised
 from evo.options import AlgorithmOptions
 from evo.records import ActionRule, Arrays, Metrics, Transitions
 from evo.setup import Setup
@@ -115,11 +116,11 @@ class PolicyGradientLoss(PolicyLoss):
 
 
 class ActorCritic(GradientMethod):
-    """How an actor-critic acts, begins and learns, and the running normalisers of its observations and rewards."""
+    """How an actor-critic acts and begins, and the running normalisers of its observations and rewards."""
 
     heads: ClassVar[str] = "policy"
-    loss_class: ClassVar[type[PolicyLoss]] = PolicyGradientLoss
-    has_critic = True  # else the value has no loss
+
+    loss_class: ClassVar[type[PolicyLoss]]
 
     def __init__(self, options: Any, setup: Setup) -> None:
         """Prepare; ConfigurationError where observations of this network have no normaliser."""
@@ -192,62 +193,6 @@ class ActorCritic(GradientMethod):
             **self.memories(transitions),
         }
 
-    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
-        """Make the updates from all transitions of a generation; return their means as metrics.
-
-        `frames` were played, those of `played` included. Schedules are evaluated at the frame where these began.
-        """
-        assert played is not None  # None only for methods that learn from a replay buffer
-        options, transitions, began = self.options, played.transitions, clock.wall()
-        start = frames - len(transitions)  # [M] each: env 0 steps 0..T-1, env 1 steps 0..T-1, ...
-        learning_rate, gamma, entropy_coefficient = (
-            hp.scheduled(options, name, start) for name in ("learning_rate", "gamma", "entropy_coefficient")
-        )
-        observations = self.inputs(played, start)  # normalised, if that is asked for
-        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
-        values = acted["values"]  # [M] V(s_t)
-        advantages = self.advantages(transitions, self.rewards(played), values, gamma)
-        returns = advantages + values  # TD(lambda) targets of the value
-        if options.normalise_advantages:  # over all transitions, not per minibatch
-            advantages = standardised(advantages)
-        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
-        seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
-
-        settings = {
-            "entropy_coefficient": entropy_coefficient,
-            "value_coefficient": options.value_coefficient if self.has_critic else 0.0,
-        }
-        means = self.updates(generation, len(transitions), learning_rate, settings, should_stop)
-        return {
-            **means.metrics(),
-            "explained_variance": explained_variance(values, returns),
-            "learning_rate": learning_rate,
-            "seconds_moving": seconds_moving,
-        }
-
-    def advantages(
-        self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
-    ) -> NDArray[np.float32]:
-        """Return those of the actions that were taken: A_t = delta_t + gamma lambda A_t+1.  # all [M]
-
-        delta_t = r_t + gamma V(s_t+1) - V(s_t) (GAE; Schulman et al., 2016). A_t+1 is 0 after an episode or a segment;
-        a terminated one has V(s_t+1) = 0, while a truncated episode and the last step of a segment take V(s_t+1) from
-        `next_values` [N], one for each such end: the network's last output.
-        """
-        next_values, gae_lambda = transitions.next_outputs[:, -1], self.options.gae_lambda
-        return generalised_advantages(
-            rewards, transitions.ends, values, next_values, gamma=gamma, gae_lambda=gae_lambda
-        )
-
-    def updates(
-        self, generation: int, count: int, learning_rate: float, settings: dict[str, float], should_stop: ShouldStop
-    ) -> UpdateMeans:
-        """Make the updates from the M = `count` transitions that are loaded: one, from all of them."""
-        means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-        rows = in_pieces(np.arange(-(-count // self.steps), dtype=np.int32), count, self.steps)
-        means.add(self.learner.update(rows, learning_rate, settings))
-        return means
-
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the learner's state, with running moments and discounted returns of the normalisers."""
         state = super().state()
@@ -277,3 +222,49 @@ class ActorCritic(GradientMethod):
             self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
             if records:
                 self._rewards.restore_sums(state)
+
+
+class PolicyGradient(ActorCritic):
+    """An actor-critic that makes one update a generation, from all of its transitions: A2C and REINFORCE."""
+
+    loss_class = PolicyGradientLoss
+    has_critic = True  # else the value has no loss
+
+    @abstractmethod
+    def advantages(
+        self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
+    ) -> NDArray[np.float32]:
+        """Return the advantages of the actions that were taken; `values` are of the observations.  # all [M]"""
+
+    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
+        """Make one update from all transitions; schedules are evaluated at the frame where these began."""
+        assert played is not None  # None only for methods that learn from a replay buffer
+        options, transitions, began = self.options, played.transitions, clock.wall()
+        start = frames - len(transitions)
+        learning_rate, gamma, entropy_coefficient = (
+            hp.scheduled(options, name, start) for name in ("learning_rate", "gamma", "entropy_coefficient")
+        )
+        observations = self.inputs(played, start)
+        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
+        values = acted["values"]  # [M] V(s_t)
+        advantages = self.advantages(transitions, self.rewards(played), values, gamma)
+        returns = advantages + values
+        if options.normalise_advantages:
+            advantages = standardised(advantages)
+        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
+        seconds_moving = clock.wall() - began
+
+        settings = {
+            "entropy_coefficient": entropy_coefficient,
+            "value_coefficient": options.value_coefficient if self.has_critic else 0.0,
+        }
+        means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
+        count = len(transitions)
+        rows = in_pieces(np.arange(-(-count // self.steps), dtype=np.int32), count, self.steps)
+        means.add(self.learner.update(rows, learning_rate, settings))
+        return {
+            **means.metrics(),
+            "explained_variance": explained_variance(values, returns),
+            "learning_rate": learning_rate,
+            "seconds_moving": seconds_moving,
+        }
