@@ -38,16 +38,14 @@ def recorded(rollout: Rollout, task: Task, parents: np.ndarray = EMPTY) -> tuple
     return result, result.transitions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", MADE, ids=["readable", "gymnasium"])
 @pytest.mark.parametrize(
     "how",
-    [
-        pytest.param(ActionRule(), id="greedy", marks=pytest.mark.long),
-        pytest.param(ActionRule("softmax"), id="softmax"),
-        pytest.param(ActionRule("epsilon_greedy", 0.3), id="epsilon_greedy", marks=pytest.mark.long),
-    ],
+    [ActionRule(), ActionRule("softmax"), ActionRule("epsilon_greedy", 0.3)],
+    ids=["greedy", "softmax", "epsilon_greedy"],
 )
-@pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
+@pytest.mark.parametrize("mask", ["none", "fatal"])
 def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: ActionRule, mask: str) -> None:
     rollout = with_value(mask=mask)
     task = Task(fresh(1), train(21), how, record_actions=True)
