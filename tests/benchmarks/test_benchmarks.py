@@ -228,6 +228,7 @@ def test_results_stay_when_a_peer_is_new_and_not_when_one_has_another_version(tm
     assert not report.same_head("", tmp_path)
 
 
+@pytest.mark.long
 def test_steps_of_games_alone_are_those_that_play_and_without_the_peer_nothing_is_measured(tmp_path: Path) -> None:
     speed, length = gymnax_games.Versus("catch", "Catch-bsuite", frames=4 * 100).ours(4)
     assert length == 9  # and a step that begins the next episode

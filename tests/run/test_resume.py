@@ -100,7 +100,6 @@ TINY |= {
     )
     for name in ("sac", "td3")
 }
-CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these
 BOTH_KINDS = ("ga", "ppo")  # with candidates, and with gradients
 
 
@@ -109,7 +108,7 @@ def way(name: str, number: int, long: bool) -> Any:
 
 
 NUMBERED = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
-MOVED = [way(name, number, number > 0 or name not in CHIEF) for name, number in NUMBERED]
+MOVED = [way(name, number, number > 0 or name not in BOTH_KINDS) for name, number in NUMBERED]
 WAYS = [way(name, number, number > 0 or name != "ga") for name, number in NUMBERED]
 NAMES = [pytest.param(name, marks=[] if name in BOTH_KINDS else [pytest.mark.long]) for name in sorted(TINY)]
 GENERATIONS = 4
