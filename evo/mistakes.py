@@ -62,6 +62,7 @@ EXPECTED = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "string_type": "text in quotes",
+    "string_pattern_mismatch": 'MODULE:CLASS, as in "gymnasium.wrappers:FlattenObservation"',  # the one pattern
     "bool_type": "true or false",
     "list_type": "a list",
     "model_type": "a table",

@@ -83,6 +83,8 @@ def _layers_of(model: Mapping[str, Any]) -> KerasLayers:
         raise ConfigurationError(
             f"{_own(model)} is a {model['class_name']!s:.40}; only Sequential and chains are known"
         )
+    if not model["config"]["layers"]:
+        raise ConfigurationError("it has no layers")
     first, *layers = model["config"]["layers"]
     if first["class_name"] != "InputLayer":
         raise ConfigurationError("its first layer is no Input, so the shape of an observation is not known")

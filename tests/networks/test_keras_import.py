@@ -414,3 +414,11 @@ def test_layers_of_archives_that_somebody_made_up_are_a_line(
 def test_a_number_that_no_layer_has_is_one_line() -> None:
     with pytest.raises(ConfigurationError, match=r'^"dense 0": units must be a whole number from 1 to [\d,]+$'):
         Imported((4,), ["dense 0"], 2).network()
+
+
+def test_a_model_without_layers_is_a_line() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("config.json", json.dumps({"class_name": "Sequential", "config": {"layers": []}}))
+    with pytest.raises(ConfigurationError, match=r"^it has no layers$"):
+        layers_in(file.getvalue())
