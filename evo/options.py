@@ -25,6 +25,8 @@ class Section(BaseModel):
         for name, field in cls.model_fields.items():
             if isinstance(field.default, float) and not isfinite(field.default):
                 raise ValueError(f"the option {name} has the default {field.default}, and must have a finite number")
+            if callable(field.default) or isinstance(field.default, bytes | set | frozenset | complex):
+                raise ValueError(f"the option {name} has the default {field.default!r:.60}, which TOML cannot write")
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

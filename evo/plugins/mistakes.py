@@ -42,8 +42,8 @@ EXPECTED = {
     "generation": "it must yield Requests of Tasks, with weights [S, P] of float32 or None, be sent their "
     "results, and return a dictionary of numbers",
     "generation: metric": "it must be a number, named by at most 60 letters, digits, _ . / and -, and not "
-    "`generation`; frames, slots, passes and seconds are 0 or more",
-    "finalists": "it must return Finalists, with weights [F, P] of float32, P of one network",
+    "`generation`, `validation` or `test`; frames, slots, passes and seconds are 0 or more",
+    "finalists": "it must return Finalists, with weights [F, P] of float32, P of one network, and numbers [F] or None",
     "state": ARRAYS,
     "record": ARRAYS,
     "restore": "after it `state` must return what it was given",

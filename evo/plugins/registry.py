@@ -144,6 +144,8 @@ def _refused(module: ModuleType, folder: Any, make: object) -> str:
         return f"define `Options`, a subclass of {known_as}"
     if taken := _taken(options, base):
         return f"the option {taken} is the trainer's; name yours otherwise"
+    if wrong := _wrong_default(options):
+        return wrong
     name = module.__name__.rpartition(".")[2]
     if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
         return f"the name {name} is taken in {folder}"
@@ -224,6 +226,21 @@ def _taken(options: Any, base: Any) -> str:
         narrower = get_origin(declared) is Literal and {type(value) for value in get_args(declared)} == {wanted}
         if declared != wanted and not narrower:
             return name
+    return ""
+
+
+def _wrong_default(options: Any) -> str:
+    """Return which option of a plug-in has a default that its own declaration refuses; else nothing."""
+    from pydantic import ValidationError
+
+    fields = options.model_fields.items()
+    defaults = {name: one.default for name, one in fields if not (one.is_required() or one.default_factory)}
+    try:
+        options.model_validate(defaults)
+    except ValidationError as error:
+        for one in error.errors():
+            if one["loc"] and one["loc"][0] in defaults:
+                return f"the option {one['loc'][0]} has the default {one['input']!r:.60}: {one['msg']}"
     return ""
 
 

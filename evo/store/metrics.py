@@ -132,7 +132,9 @@ def metrics_of(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_metric(name: str, value: object) -> bool:
     """Return whether an algorithm may give this metric, so that every reader of the file takes it."""
-    if name == "generation" or not NAME.fullmatch(name) or type(value) is bool or not isinstance(value, Real):
+    if name in ("generation", "validation", "test") or not NAME.fullmatch(name):
+        return False
+    if type(value) is bool or not isinstance(value, Real):
         return False
     return not (name in SUMMED or name.startswith("seconds_")) or 0 <= float(value) < LARGEST_VALUE
 

@@ -24,8 +24,10 @@ from evo.games.declaration import GameOptions
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code
+from evo.plugins.mistakes import mistake
 from evo.plugins.registry import find, loaded
-from evo.records import Arrays
+from evo.records import Algorithm, Arrays
+from evo.rollouts.action_rules import RULES, fits
 from evo.store.champion import Champion, Layers, network_layers, split_layers
 from evo.store.policy import setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
@@ -49,14 +51,24 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     start = start_of(experiment)
     setup = setup_of(experiment, environment, None if start is None else start.weights)
     module = find("algorithms", experiment.algorithm)
+    plugin = module.__name__ if module.__name__ in loaded() else ""
+    algorithm = module.make(experiment.options, setup)
+    if plugin and Algorithm not in type(algorithm).__mro__:
+        raise mistake(plugin, "make", f"gave a value of type {type(algorithm).__name__}, no subclass of Algorithm")
+    if plugin and not (
+        isinstance(algorithm.notices, list | tuple) and all(isinstance(one, str) for one in algorithm.notices)
+    ):
+        wrong = f"is {algorithm.notices!r:.60}; it must be a tuple of lines"
+        raise mistake(plugin, f"{type(algorithm).__name__}.notices", wrong)
     return Validated(
-        module.make(experiment.options, setup),
+        algorithm,
         experiment.validation,
         experiment.run.seed,
         None if start is None else start.weights,
         setup.curriculum,
-        plugin=module.__name__ if module.__name__ in loaded() else "",
+        plugin=plugin,
         size=setup.network.size,
+        rules=[kind for kind in RULES if fits(kind, setup.environment, setup.network)],
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
         of_files=partial(opponents_in_files, experiment),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from math import isnan
 from typing import Any
@@ -19,14 +19,17 @@ from evo.networks.candidates import unpublished
 from evo.plugins.mistakes import is_named, mistake
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
+    ActionRule,
     Algorithm,
     Arrays,
+    EnvStates,
     Episodes,
     Finalists,
     Generation,
     Metrics,
     Request,
     Result,
+    Segment,
     Task,
     WeightSource,
     mean_returns,
@@ -52,14 +55,16 @@ class Validated:
         curriculum: Curriculum | None = None,
         plugin: str = "",
         size: int = 0,
+        rules: Collection[str] = (),
         per_task: int = EPISODES_PER_TASK,
         of_files: Callable[[], NDArray[np.float32]] | None = None,
     ) -> None:
         """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked.
 
-        Its networks have `size` weights; 0: of any number. `of_files` reads networks that begin in the hall of fame.
+        Its networks have `size` weights; 0: of any number. Actions follow from outputs by one of `rules`. `of_files`
+        reads networks that begin in the hall of fame.
         """
-        self._per_task, self._size = per_task, size
+        self._per_task, self._size, self._rules = per_task, size, rules
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._curriculum, self._plugin = curriculum, plugin
         self._of_files = of_files
@@ -112,9 +117,10 @@ class Validated:
             self._expect(isinstance(request, Request), "generation", request)
             self._expect(request.weights is None or self._is_matrix(request.weights), "generation", request.weights)
             published = published if request.weights is None else len(request.weights)
+            self._expect(isinstance(request.tasks, Sequence), "generation", request.tasks)
             for task in request.tasks:
                 self._expect(isinstance(task, Task), "generation", task)
-                if self._plugin and (wrong := unpublished(task.weights, published)):
+                if self._plugin and (wrong := _wrong_in(task, published, self._rules, curriculum is None)):
                     raise self._mistake("generation", f"gave a task in which {wrong}")
             if curriculum is not None:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
@@ -258,6 +264,9 @@ class Validated:
         found = self.algorithm.finalists(self._options.finalists)
         self._expect(isinstance(found, Finalists), "finalists", found)
         self._expect(self._is_matrix(found.weights), "finalists", found.weights)
+        for of_each, kinds in ((found.candidates, "iu"), (found.returns, "f")):
+            fits = of_each is None or _is_row(np.asarray(of_each), kinds, len(found.weights))
+            self._expect(fits, "finalists", of_each)
         return found
 
     def _is_matrix(self, weights: Any) -> bool:
@@ -270,7 +279,7 @@ class Validated:
             fits = is_named(found) and all(isinstance(array, np.ndarray) for array in found.values())
             self._expect(fits, hook, found)
             for name, array in found.items():
-                if not NAME.fullmatch(name) or name in (WEIGHTS, ORIGIN) or array.dtype.kind not in "biuf":
+                if not NAME.fullmatch(name) or name in OURS or array.dtype.kind not in "biuf":
                     raise self._mistake(hook, f"gave the array {name!r:.80} of {array.dtype}")
         return found
 
@@ -291,3 +300,39 @@ class Validated:
 def _own(state: Arrays) -> Arrays:
     """Return the arrays of a checkpoint that are the algorithm's."""
     return {name: array for name, array in state.items() if name not in OURS}
+
+
+def _wrong_in(task: Any, published: int, rules: Collection[str], only_environment: bool) -> str:
+    """Return what is wrong in a task of a plug-in, where so many rows are published; empty: nothing."""
+    source, count = task.weights, 0
+    play: Any = task.play
+    if not isinstance(source, WeightSource):
+        return f"weights is a {type(source).__name__}; it must be a WeightSource"
+    for name, kinds in (("rows", "i"), ("mates", "i"), ("keys", "iu"), ("sigmas", "f")):
+        count = count or np.size(source.rows)
+        if not _is_row(array := vars(source)[name], kinds, count):
+            return f"{name} of its WeightSource is {_text(array)}; it must be an array of {count} numbers of its type"
+    if source.crossover not in ("none", "uniform", "layers"):
+        return f"crossover is {source.crossover!r:.60}; it must be none, uniform or layers"
+    if not isinstance(play, Episodes | Segment):
+        return f"play is a {type(play).__name__}; it must be Episodes or a Segment"
+    if isinstance(play, Episodes) and not (np.size(play.seeds) and _is_row(play.seeds, "iu", np.size(play.seeds))):
+        return f"seeds is {_text(play.seeds)}; it must be an array of one or more uint64"
+    if (isinstance(play, Segment) or task.record_transitions) and count != 1:
+        return f"transitions are recorded of {count} candidates; they are recorded of one at a time"
+    if isinstance(play, Segment) and type(play.envs) is not EnvStates:
+        return f"envs of its Segment is a {type(play.envs).__name__}; it must be EnvStates"
+    if not isinstance(task.action_rule, ActionRule) or task.action_rule.kind not in rules:
+        return f"action_rule is {task.action_rule!r:.60}; it must be an ActionRule, one of {', '.join(rules)}"
+    if task.training != 0 and only_environment:
+        return f"training is {task.training!r:.60}; there is one environment of training, which is 0"
+    return unpublished(source, published)
+
+
+def _text(value: object) -> str:
+    return " ".join(repr(value).split())[:60]
+
+
+def _is_row(array: Any, kinds: str, count: int) -> bool:
+    """Return whether this is an array [count] of numbers of one of these kinds."""
+    return isinstance(array, np.ndarray) and array.dtype.kind in kinds and array.shape == (count,)
