@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -41,20 +43,48 @@ Read = Callable[[float], bytes]
 @contextmanager
 def keys() -> Iterator[Read]:
     """Yield a function that returns what was typed within seconds, see `names`; without a terminal, it only waits."""
-    read, before = _wait, None
-    with suppress(OSError, ValueError, termios.error):
+    with ExitStack() as stack:
+        read = _wait
+        with suppress(OSError, ValueError, termios.error):
+            if in_foreground(sys.stdin):
+                stack.enter_context(_key_by_key())
+                read = _typed
+        sys.stdout.write(HIDE)
+        try:
+            yield read
+        finally:
+            sys.stdout.write(SHOW)
+            sys.stdout.flush()
+
+
+@contextmanager
+def _key_by_key() -> Iterator[None]:
+    """Have the terminal give keys as they are pressed, also after Ctrl-Z; termios.error: there is none."""
+    terminal, is_main = sys.stdin.fileno(), threading.current_thread() is threading.main_thread()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+
+    def resume(*_: object) -> None:
         if in_foreground(sys.stdin):
-            before = termios.tcgetattr(sys.stdin.fileno())
-            tty.setcbreak(sys.stdin.fileno())
-            read = _typed
-    sys.stdout.write(HIDE)
+            tty.setcbreak(terminal)
+            os.write(sys.stdout.fileno(), HIDE.encode())
+
+    def suspend(number: int, _: object) -> None:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        os.write(sys.stdout.fileno(), SHOW.encode())
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # it goes on here
+        signal.signal(number, suspend)
+        resume()
+
+    mine: dict[signal.Signals, Any] = {signal.SIGTSTP: suspend, signal.SIGCONT: resume} if is_main else {}
+    handlers = {number: signal.signal(number, handler) for number, handler in mine.items()}
     try:
-        yield read
+        yield
     finally:
-        sys.stdout.write(SHOW)
-        sys.stdout.flush()
-        if before is not None:
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _wait(seconds: float) -> bytes:

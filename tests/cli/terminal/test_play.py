@@ -22,6 +22,7 @@ import pytest
 
 import evo
 from evo.cli.commands import play
+from evo.cli.terminal.display import HIDE, SHOW
 from evo.cli.terminal.person import Match, Opponent, sides
 from evo.cli.terminal.playback import names
 from evo.randomness.streams import seeds_of_test_episodes
@@ -50,7 +51,7 @@ class Terminal:
     """A terminal in which a command runs."""
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.text = descriptor, ""
+        self.descriptor, self.text, self.before = descriptor, "", termios.tcgetattr(descriptor)
 
     def until(self, wanted: str, seconds: float = 90) -> str:
         """Read until the screen shows a text that was not there before; return what was shown until then."""
@@ -94,12 +95,17 @@ def terminal(*words: object, columns: int = 80, lines: int = 30) -> Iterator[tup
 def test_a_person_plays_alone_and_leaves() -> None:
     with terminal("--speed", 50) as (screen, process):
         assert "champion" not in screen.until("an arrow begins")
+        process.send_signal(signal.SIGTSTP)  # Ctrl-Z, which stops no process of a terminal without a shell
+        screen.until(re.escape(f"{SHOW}{HIDE}"))
+        termios.tcsetattr(screen.descriptor, termios.TCSANOW, screen.before)  # as a shell does
+        process.send_signal(signal.SIGCONT)
+        screen.until(re.escape(HIDE))
         screen.press(UP)
         screen.until(r"\d of 99 fruits \(r again")  # it runs into the wall
         screen.press(b"n")
         assert "test episode 1" in screen.until("an arrow begins")
         screen.press(b"q")
-        screen.until(re.escape("\x1b[?25h"))  # the cursor is back
+        screen.until(re.escape(SHOW))  # the cursor is back
         assert process.wait(30) == 0
 
 
