@@ -178,7 +178,10 @@ def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> 
 def extra(module: str, wanted: str) -> Any:
     """Return a module of an optional library that `wanted`, as typed, needs; ConfigurationError: it is missing."""
     try:
-        return import_module(module)
+        found = import_module(module)
+        if getattr(found, "__path__", ()) and getattr(found, "__file__", None) is None:  # a tracker's output
+            raise ImportError(f"{next(iter(found.__path__))} is no package")
+        return found
     except (ImportError, TypeError) as error:  # the latter where a library that it needs is of another version
         package = module.partition(".")[0].replace("_", "-")
         raise ConfigurationError(

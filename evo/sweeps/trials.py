@@ -193,6 +193,8 @@ class PlannedSweep:
             raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
         if what := occupied(place):
             raise ConfigurationError(f"--directory: {what}; choose another folder")
+        if link := next((one for one in (*place.glob("*"), *place.glob(f"{RETESTED}/*")) if one.is_symlink()), None):
+            raise ConfigurationError(f"--directory: {link} is a link, which no sweep follows; move it away")
         of_all = {name: value for name, value in texts.items() if name != "seed"}
         seeded = tuple(range(first, first + seeds))
         planned = cls(file, tuple(sets), of_all, seeded, retest, place, tuple(over), trials)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from evo.errors import ConfigurationError, extra
 from evo.exports import metrics
 from evo.process import Stopped
 from evo.store.run import Run
@@ -120,3 +121,10 @@ def test_a_run_goes_on_without_a_tracker_that_ends_but_ends_by_ctrl_c(
         trackers.add(generation, {"mean": 1.0})
     why = "called sys.exit(3)" if isinstance(error, SystemExit) else "no network"
     assert capsys.readouterr().err == f"note: --tracker mine: no more metrics are written: {why}\n"
+
+
+def test_a_folder_of_a_tracker_s_name_is_not_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trackers_output").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"--x needs trackers-output, .*\(.*trackers_output is no package\)"):
+        extra("trackers_output", "--x")

@@ -427,6 +427,17 @@ def test_a_file_or_a_run_in_the_place_of_the_runs_is_named(tmp_path: Path, direc
     assert err == f"--directory: {directory.partition('/')[0]} is a {what}; choose another folder\n"
 
 
+@pytest.mark.parametrize("name", ["retest", "retest/ga.sigma=0.5-seed2", "ga.sigma=0.1-seed1"])
+def test_a_link_in_the_place_of_runs_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    link = tmp_path / "sweep" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path)
+    words = ("sweep", "tiny.toml", "--over", "ga.sigma=0.1,0.5", "--directory", "sweep", "--dry-run")
+    _, err = called(tmp_path, *words, program="evo", code=2)
+    assert err == f"--directory: sweep/{name} is a link, which no sweep follows; move it away\n"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("search", ["grid", "optuna"])
 def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: Path, search: str) -> None:
