@@ -214,6 +214,7 @@ def _defer(number: int) -> None:
 
 def _again(number: int, frame: FrameType | None) -> None:
     handler, due, interval = _others_alarm
+    signal.setitimer(signal.ITIMER_REAL, 0)  # set anew since, it would end the process once the handler is another
     signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
     if due:
         signal.setitimer(signal.ITIMER_REAL, max(due - time.monotonic(), RETRY), interval)

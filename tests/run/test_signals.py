@@ -239,6 +239,29 @@ def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupte
     assert (ended.returncode, ended.stderr) == (128 + number, "")
 
 
+TWICE = """
+import signal, sys, time
+from evo.process import _defer, raise_stopped
+raise_stopped()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+_defer(signal.SIGTERM)
+time.sleep(0.1)
+_defer(signal.SIGTERM)  # while the alarm of the first waits
+try:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    time.sleep(3)
+except KeyboardInterrupt as stop:
+    time.sleep(0.1)
+    sys.exit(stop.exit_code)
+"""
+
+
+def test_a_signal_that_is_put_off_twice_is_raised_once_and_leaves_no_alarm() -> None:
+    words, environment = [sys.executable, "-c", TWICE], {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "")
+
+
 def test_an_interrupt_of_a_notebook_waits_for_the_compiler_and_handlers_are_as_before() -> None:
     words = [sys.executable, "-c", NOTEBOOK, str(int(signal.SIGINT))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
