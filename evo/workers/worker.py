@@ -153,6 +153,8 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
             if clock.wall() - steps[0] < seconds if steps[0] and not clock.wall.stands_still else not waits:
                 channel.send(None)
                 continue
+            if started.is_set():  # meanwhile, and waits for this thread to end
+                return
             did = "waited for something" if waits else "not returned"
             fork = waits and spec.start != "spawn"
             advice = f"; what a plug-in holds at its import may be why: {SPAWN}" if fork else ""
