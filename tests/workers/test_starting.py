@@ -122,8 +122,8 @@ from evo.workers.channel import WorkerSpec
 class Master:
     send = staticmethod(print)
 worker._may_run = lambda: bool(time.sleep(0.4))
-with worker.watched(Master, WorkerSpec("", None, deadline=0.2)):
-    time.sleep(0.4)
+with worker.watched(Master, WorkerSpec("", None, deadline=1.0)):
+    time.sleep(1.2)
 """
 
 
