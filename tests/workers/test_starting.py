@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from evo.store.metrics import MetricsFile
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
-from tests.helpers.calling import called, command, summary_of
+from tests.helpers.calling import ROOT, called, command, summary_of
 from tests.releases.stored import EXPERIMENT as TINY
 from tests.workers.players import Job
 
@@ -112,6 +113,26 @@ def test_a_plug_in_whose_calls_take_no_processor_time_but_return_does_not_hang_w
 def test_a_process_that_gets_no_processor_while_it_starts_is_not_taken_for_one_that_waits() -> None:
     with Pool(spec("make_starved", deadline=1.0), [{}]) as pool:
         assert pool.map([Job(1)]).results == want([Job(1)])
+
+
+READY = """
+import time
+from evo.workers import worker
+from evo.workers.channel import WorkerSpec
+class Master:
+    send = staticmethod(print)
+def look():
+    time.sleep(0.4)
+    return False
+worker._may_run = look
+with worker.watched(Master, WorkerSpec("", None, deadline=1.0)):
+    time.sleep(1.2)  # ready while it is looked at
+"""
+
+
+def test_a_process_that_is_ready_while_it_is_looked_at_is_not_taken_for_one_that_waits() -> None:
+    ended = subprocess.run([sys.executable, "-c", READY], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.long
