@@ -126,9 +126,8 @@ def with_array_observations(
         return _with_entries(env, stack, scaled)
     check = checked(space, scaled)
     if not isinstance(space, spaces.Box):
-        env = wrappers.TransformObservation(
-            env, lambda seen: spaces.flatten(space, check(seen)), spaces.flatten_space(space)
-        )
+        flatten = spaces.flatten  # looked up once, not in every step
+        env = wrappers.TransformObservation(env, lambda seen: flatten(space, check(seen)), spaces.flatten_space(space))
     elif stack > 1 or is_pixels(space):
         env = wrappers.TransformObservation(env, check, space)
     pixels = is_pixels(env.observation_space)
@@ -219,8 +218,8 @@ def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: s
     check = checked(space, scaled, place)
     raw: tuple[int, ...] = space.shape or ()
     if not isinstance(space, spaces.Box):
-        size = stack * spaces.flatdim(space)
-        return Entry((size,), False, path, raw, lambda seen: np.asarray(spaces.flatten(space, check(seen)), np.float32))
+        size, flatten = stack * spaces.flatdim(space), spaces.flatten
+        return Entry((size,), False, path, raw, lambda seen: np.asarray(flatten(space, check(seen)), np.float32))
     shape, pixels = raw or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
