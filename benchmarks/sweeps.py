@@ -170,8 +170,8 @@ def settings_of(benchmark: Benchmark, number: int, directory: Path) -> PlannedSw
 
 def by_race(benchmark: Benchmark, settings: PlannedSweep) -> Found:
     """Return what `evo sweep --search optuna` finds."""
-    search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
     race = Race(settings, Journal(settings.directory, {}), benchmark)
+    search = Study(axes_of(benchmark.over), settings.seeds[0], TRIALS, race.journal)
     trials, cost = race.searched(search), benchmark.cost()
     result = race.retested(trials)
     best, (_, interval) = result.winner, statistics.t_interval(result.retest.scores)

@@ -6,7 +6,7 @@ goes on, as in Hyperband (Li et al., 2018); where trials are trained one after t
 by paired differences, since all trials have the same seeds, and so the same validation episodes.
 
 Every decision is kept in a file of the sweep's directory before the next stage begins, with the scores of the stage,
-since the runs go on and their champions change.
+since the runs go on and their champions change, and with the values that Optuna chose.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Standing:
 
 
 STAGES = TypeAdapter(dict[str, dict[str, Standing]])
+CHOSEN = TypeAdapter(list[dict[str, int | float | str]])
 
 
 def mean_of(scores: Sequence[float]) -> float:
@@ -92,15 +93,17 @@ class Journal:
         """Read what is there; ConfigurationError: it is of a sweep with other settings. DataError: it is damaged."""
         self._path, self._settings = directory / FILE, json.loads(json.dumps(settings))
         self._stages: dict[str, dict[str, Standing]] = {}  # by the stage, and by the trial
+        self.chosen: list[dict[str, int | float | str]] = []  # values that Optuna chose, by trial
         if not self._path.exists():
             return
         try:
             found = without_checksum(read_file(self._path, most=LARGEST).rstrip(b"\n"))
             check_format(found.get("format"), str(self._path))
             self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
+            self.chosen = CHOSEN.validate_python(found.get("chosen", []))
             changed = [_typed(name, known) for name in self._settings if known.get(name) != self._settings[name]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self._damaged() from error
+            raise self.damaged() from error
         if changed:
             what = " and ".join(changed)
             raise ConfigurationError(f"{directory}: is a sweep with {what}; choose another --directory")
@@ -113,9 +116,9 @@ class Journal:
         for key, one in found.items():
             whole = len(one.scores) == seeds or (not one.scores and one.stopped.startswith(FAILED))
             if key != one.name or not whole or not one.stopped.isprintable():
-                raise self._damaged()
+                raise self.damaged()
         if found.keys() != {*trials}:
-            raise self._damaged()
+            raise self.damaged()
         return list(found.values())
 
     def decide(self, name: str, standings: Sequence[Standing]) -> None:
@@ -126,13 +129,15 @@ class Journal:
     def write(self) -> None:
         """Write the file, so that no other sweep takes the directory; ResourceError where that is not possible."""
         stages = STAGES.dump_python(self._stages, mode="json")
-        data = with_checksum({"format": FORMAT, "settings": self._settings, "stages": stages})
+        chosen = {"chosen": self.chosen} if self.chosen else {}
+        data = with_checksum({"format": FORMAT, "settings": self._settings, "stages": stages, **chosen})
         with resources("write", self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, data + b"\n")
             sync_directory(self._path.parent)
 
-    def _damaged(self) -> DataError:
+    def damaged(self) -> DataError:
+        """Return the error that says so."""
         return DataError(f"{self._path}: is damaged; move it away to race the trials again")
 
 

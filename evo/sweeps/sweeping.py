@@ -1,13 +1,13 @@
 """Trains the trials of a sweep stage by stage, decides which go on, and retests the winner on fresh seeds.
 
-Optuna's TPE sampler (Bergstra et al., 2011) may choose values, learning from those before. Its journal is a file of the
-sweep's directory. The sampler is made anew for every trial, from a seed and the number of trials before, so that a
-search that was stopped goes on as if it had not been.
+Optuna's TPE sampler (Bergstra et al., 2011) may choose values, learning from those before. Its study is in memory: the
+journal of the sweep has what it chose and what came of it. The sampler is made anew for every trial, from a seed and
+the number of trials before, so that a search that was stopped goes on as if it had not been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,9 @@ from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
 from evo.errors import (
     ConfigurationError,
-    DataError,
     ResourceError,
     counted,
     extra,
-    first_line,
     path_of,
     refuse_uncallable,
 )
@@ -35,7 +33,6 @@ from evo.sweeps.trials import Axis, PlannedSweep, Trial, Values, axes_of
 Scores = dict[str, tuple[float, ...]]
 Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
 
-FILE = "optuna.log"
 SEEDS = 1 << 32
 
 
@@ -100,7 +97,7 @@ def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None
             trials = race.side_by_side(planned.grid)
         else:
             race.journal.write()
-            trials = race.searched(Study(planned.directory, axes_of(planned.over), planned.seeds[0], planned.chosen))
+            trials = race.searched(Study(axes_of(planned.over), planned.seeds[0], planned.chosen, race.journal))
         return race.retested(trials)
 
 
@@ -135,9 +132,6 @@ class Race:
     def searched(self, search: Study) -> list[TrialResult]:
         """Train one trial after the other, each against the best before it; ResourceError: none can be trained."""
         found = dict[str, TrialResult]()
-        for tried in search.tried():
-            result = self._against(self.settings.trial(tried), found)
-            found[result.trial.name] = result
         while (values := search.next()) is not None:
             result = self._against(self.settings.trial(values), found)
             search.tell(result.stages)
@@ -208,68 +202,45 @@ def winner(trials: Sequence[TrialResult]) -> TrialResult | None:
 
 
 class Study:
-    """A study of the sweep's directory."""
+    """What Optuna chooses, learning from what came of its trials."""
 
-    def __init__(self, directory: Path, axes: Sequence[Axis], seed: int, trials: int) -> None:
-        """Open or begin the study; DataError where its journal is damaged."""
-        self._optuna, self._axes, self._seed, self._count = extra("optuna", "--search"), axes, seed, trials
+    def __init__(self, axes: Sequence[Axis], seed: int, trials: int, journal: Journal) -> None:
+        """Begin anew with what the journal knows; DataError: it has values that are not of these axes."""
+        self._axes, self._seed, self._count, self._ended, self._chosen = axes, seed, trials, 0, journal.chosen
+        for values in self._chosen:
+            if values.keys() != {axis.key for axis in axes} or not all(axis.holds(values[axis.key]) for axis in axes):
+                raise journal.damaged()
+        self._optuna = extra("optuna", "--search")
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
-        journal = self._optuna.storages.journal
-        directory.mkdir(parents=True, exist_ok=True)
-        try:
-            storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(directory / FILE)))
-            self._study = self._optuna.create_study(
-                storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
-            )
-        except (ValueError, KeyError) as error:
-            raise DataError(f"{directory / FILE}: cannot be read: {first_line(error)}") from error
-        self._number = -1  # of the trial that is being trained
-
-    def tried(self) -> Iterator[Values]:
-        """Yield the values of all trials that have ended, in order."""
-        for trial in self._ended():
-            yield self._values(trial)
+        self._study = self._optuna.create_study(direction="maximize")
 
     def next(self) -> Values | None:
-        """Return the values of the next trial, or of one that was stopped; None where there are enough."""
-        ended = len(list(self._ended()))
-        if ended >= self._count:
+        """Return the values of the next trial, which the journal keeps; None where there are enough."""
+        if self._ended >= self._count:
             return None
-        for trial in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
-            if self._complete(trial):
-                self._number = trial.number
-                return self._values(trial)
-            self._study.tell(trial.number, state=self._states.FAIL)  # stopped while its values were chosen
-        self._study.sampler = self._optuna.samplers.TPESampler(seed=(self._seed + ended) % SEEDS)
-        trial = self._study.ask({axis.key: self._distribution(axis) for axis in self._axes})
-        self._number = trial.number
-        return self._values(trial)
+        if known := self._ended < len(self._chosen):
+            self._study.enqueue_trial(self._chosen[self._ended])
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=(self._seed + self._ended) % SEEDS)
+        self._trial = self._study.ask({axis.key: self._distribution(axis) for axis in self._axes})
+        if not known:
+            self._chosen.append(self._trial.params)
+        return {
+            axis.key: f"{value:.6g}" if isinstance(value := self._trial.params[axis.key], float) else str(value)
+            for axis in self._axes
+        }
 
     def tell(self, stages: Sequence[Standing]) -> None:
-        """Keep how the trial stood at the end of its stages."""
-        (frozen,) = (one for one in self._study.get_trials(deepcopy=False) if one.number == self._number)
-        trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
-        scored = [one for one in stages if one.scores]
+        """Learn how the trial stood at the end of its stages."""
+        scored, states = [one for one in stages if one.scores], self._optuna.trial.TrialState
         for number, one in enumerate(scored):
-            trial.report(mean_of(one.scores), number)
+            self._trial.report(mean_of(one.scores), number)
         if len(scored) < len(stages):
-            self._study.tell(self._number, state=self._states.FAIL)
+            self._study.tell(self._trial, state=states.FAIL)
         elif stages[-1].stopped:
-            self._study.tell(self._number, state=self._states.PRUNED)
+            self._study.tell(self._trial, state=states.PRUNED)
         else:
-            self._study.tell(self._number, mean_of(stages[-1].scores))
-
-    @property
-    def _states(self) -> Any:
-        return self._optuna.trial.TrialState
-
-    def _ended(self) -> Iterator[Any]:
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.state.is_finished() and self._complete(trial):
-                yield trial
-
-    def _complete(self, trial: Any) -> bool:
-        return set(trial.params) == {axis.key for axis in self._axes}
+            self._study.tell(self._trial, mean_of(stages[-1].scores))
+        self._ended += 1
 
     def _distribution(self, axis: Axis) -> Any:
         if not axis.is_range:
@@ -277,12 +248,6 @@ class Study:
         if axis.whole:
             return self._optuna.distributions.IntDistribution(int(axis.low), int(axis.high), log=axis.log)
         return self._optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.log)
-
-    def _values(self, trial: Any) -> Values:
-        return {
-            axis.key: f"{value:.6g}" if isinstance(value := trial.params[axis.key], float) else str(value)
-            for axis in self._axes
-        }
 
 
 def _validation_text(run: ComparedRun) -> str:

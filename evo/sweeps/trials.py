@@ -58,6 +58,12 @@ class Axis:
         """Return whether values are drawn, not listed."""
         return not self.values
 
+    def holds(self, value: object) -> bool:
+        """Return whether this is a value of the axis, as Optuna has it."""
+        if not self.is_range:
+            return value in self.values
+        return type(value) is (int if self.whole else float) and self.low <= value <= self.high
+
 
 def axis_of(text: str) -> Axis:
     """Return the axis that an `--over` describes; ConfigurationError where it is none."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
 from evo.files.durable import with_checksum
+from evo.files.layout import FORMAT
 from evo.store.champion import Score
 from evo.sweeps import race
 from evo.sweeps.race import Journal, Standing
@@ -158,9 +159,6 @@ def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: Planned
 
     class Listed:
         """Stands for Optuna: values in order."""
-
-        def tried(self) -> Iterator[Values]:
-            yield from ()
 
         def next(self) -> Values | None:
             return next(({"ga.sigma": one} for one in left), None)
@@ -301,6 +299,61 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
         assert err.startswith("--search needs optuna")
         assert len(err.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
+
+
+OVER = ("ga.sigma=0.01..1:log", "ga.parents=2..6", "ga.elites=1,2")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {}, {"ga.sigma": 0.1}, {"ga.sigma": 7.0, "ga.parents": 2, "ga.elites": "1"}, [],
+        {"ga.sigma": "0.1", "ga.parents": 2, "ga.elites": "1"}, {"ga.sigma": 0.1, "ga.parents": 2.5, "ga.elites": "1"},
+        {"ga.sigma": 0.1, "ga.parents": 2, "ga.elites": "3"},
+    ],
+)  # fmt: skip
+def test_a_journal_with_values_that_no_search_can_have_chosen_is_refused(tmp_path: Path, values: object) -> None:
+    found = {"format": FORMAT, "settings": {}, "stages": {}, "chosen": [values]}
+    (tmp_path / "sweep.json").write_bytes(with_checksum(found))
+    with pytest.raises(DataError, match=r"sweep\.json: is damaged"):
+        Study(axes_of(OVER), 1, 4, Journal(tmp_path, {}))
+
+
+def test_a_search_that_was_stopped_goes_on_with_the_values_that_its_journal_has(settings: PlannedSweep) -> None:
+    pytest.importorskip("optuna")
+
+    class Killed(Trainer):
+        """Ends after some stages, or never; a trial's score follows from the length of its name."""
+
+        def __init__(self, left: int) -> None:
+            super().__init__({})
+            self.left = left
+
+        def __call__(self, planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            self.scores = {run.method: float(len(run.method)) for run in planned}
+            return super().__call__(planned)
+
+    def searched(directory: str, left: int = -1) -> tuple[list[str], int]:
+        journal, trainer = Journal(Path(directory), {}), Killed(left)
+        found = Race(settings, journal, trainer).searched(Study(axes_of(OVER), 1, 6, journal))
+        return [f"{one.trial.name} {one.stages}" for one in found], len(trainer.trained)
+
+    whole, trained = searched("whole")
+    for left in (2, 2, 3, 1):
+        with pytest.raises(KeyboardInterrupt):
+            searched("pieces", left)
+    pieces, rest = searched("pieces")
+    assert (pieces, rest) == (whole, trained - 4 * len(settings.seeds))
+    file = Path("pieces/sweep.json")
+    assert file.read_bytes() == Path("whole/sweep.json").read_bytes()
+    other = {"ga.sigma": 0.5, "ga.parents": 3, "ga.elites": "2"}  # what another version of Optuna had chosen
+    found = {**json.loads(file.read_bytes()), "chosen": [other]}
+    del found["crc"]
+    file.write_bytes(with_checksum(found))
+    assert searched("pieces")[0][0].startswith("ga.sigma=0.5,ga.parents=3,ga.elites=2 ")
 
 
 def trained(run: PlannedRun) -> str:
