@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.errors import ConfigurationError, DataError, closest, notice
-from evo.files.layout import MANIFEST
+from evo.errors import ConfigurationError, DataError, notice
+from evo.files.layout import MANIFEST, near, runs_in
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
@@ -107,14 +107,9 @@ def opened(command: str, arguments: Namespace) -> list[Path]:
 def _meant(path: Path) -> str:
     """Return what is wrong with a path and which run may be meant, or nothing."""
     if not path.exists():
-        close = closest(path.name, runs := _runs_in(path.parent))
-        return f"no such file or directory - did you mean `{runs[close]}`?" if close else ""
+        meant = "" if ":" in path.name else near(path)  # not of GAME:BASELINE
+        return f"no such file or directory{meant}" if meant else ""
     if not path.is_dir() or (path / MANIFEST).exists():
         return ""
-    runs = _runs_in(path)
+    runs = runs_in(path)
     return f"is a folder of runs; choose one, such as {min(runs.values())}" if runs else ""
-
-
-def _runs_in(folder: Path) -> dict[str, Path]:
-    runs = (file.parent for file in folder.glob(f"*/{MANIFEST}"))
-    return {one.name: one for one in runs if str(one).isprintable()}

@@ -15,7 +15,7 @@ from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, path_of, printable
 from evo.files.durable import read_file
-from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
+from evo.files.layout import CHAMPION, LARGEST_CHAMPION, NETWORKS, START, check_format, near
 from evo.mistakes import shown
 from evo.networks.model_files import refuse_graph
 from evo.networks.network import Network
@@ -323,7 +323,8 @@ def _content(source: str) -> str:
     except ResourceError as error:
         raise ResourceError(f"run.init_from: {error}") from error
     except (DataError, ValueError) as error:
-        raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
+        meant = "" if path.exists() else near(path, NETWORKS)
+        raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}{meant}") from error
     return hashlib.sha256(data).hexdigest()
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.errors import FORBIDDEN, SHORTAGES, ConfigurationError, EvoError, ResourceError, closest, printable
+from evo.errors import FORBIDDEN, SHORTAGES, ConfigurationError, EvoError, ResourceError, printable
 from evo.files.durable import read_file
-from evo.files.layout import LARGEST_CHAMPION
+from evo.files.layout import LARGEST_CHAMPION, NETWORKS, near
 from evo.mistakes import Mistake, name_of, shown
 from evo.networks.model_files import layers_in, refuse_graph
 from evo.toml import plain
@@ -109,7 +109,8 @@ class ExperimentFile:
                 refuse_graph(file)
                 self.tables["policy"] = layers_in(read_file(file, most=LARGEST_CHAMPION)).policy
             except (EvoError, ValueError) as error:
-                raise ConfigurationError(f"{self.file}: policy: {shown(named)}: {error}") from error
+                meant = "" if file.exists() else near(file, NETWORKS)
+                raise ConfigurationError(f"{self.file}: policy: {shown(named)}: {error}{meant}") from error
 
     def is_typed(self, *path: str) -> bool:
         """Return whether the value of a key is from the command line, not from the file."""
@@ -189,7 +190,8 @@ def _text(path: str | Path, file: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, FileNotFoundError):
-            reason = f"{reason}{_near(Path(path)) or '; `evo list` says where experiments are'}"
+            meant = near(Path(path), (".toml",), Path("experiments"))
+            reason = f"{reason}{meant or '; `evo list` says where experiments are'}"
         lacks = isinstance(error, OSError) and error.errno in SHORTAGES | FORBIDDEN
         raise (ResourceError if lacks else ConfigurationError)(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
@@ -207,15 +209,6 @@ def _text(path: str | Path, file: str) -> str:
         line = text[: text.index("\0")].count("\n") + 1
         raise ConfigurationError(f"{file}:{line}: contains a NUL byte, so it is not a text file")
     return text.replace("\r\n", "\n")
-
-
-def _near(path: Path) -> str:
-    """Return " - did you mean ...?" with an experiment in the same folder or in experiments/; else nothing."""
-    for folder in (path.parent, Path("experiments")):
-        files = {one.stem: one for one in folder.glob("*.toml") if str(one).isprintable()}
-        if close := closest(path.stem, files):
-            return f" - did you mean `{files[close]}`?"
-    return ""
 
 
 def _explained(file: str, text: str, message: str) -> str:

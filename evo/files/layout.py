@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from evo.errors import DataError
+from evo.errors import DataError, closest
 from evo.version import __version__
 
 FORMAT = 2  # of manifest, champion, resolved configuration and a sweep's journal (docs/file-formats.md)
 CONFIG, MANIFEST = "config.resolved.toml", "manifest.jsonl"
 POPULATION, RECORDS, PUBLISHED, DAMAGED = "population", "records", "published", "damaged"
 CHAMPION, READABLE = "champion.h5", "champion.json"
+CHAMPIONS = (".h5",)  # endings of champions' files, and of all files that have networks
+NETWORKS = (*CHAMPIONS, ".keras", ".onnx")
 OPPONENT = "opponent-{}.h5"  # copies of the champions that `opponents.files` names
 START = "start.h5"  # a copy of the champion that `run.init_from` names
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
@@ -46,3 +48,25 @@ def distinguished(paths: Sequence[Path]) -> list[str]:
         return str(path)
 
     return [short(path) for path in paths]
+
+
+def near(path: Path, endings: Collection[str] = CHAMPIONS, *folders: Path) -> str:
+    """Return " - did you mean ...?" with the closest file of these endings, where a path names none; else nothing.
+
+    Looks in the folder of the path, then in `folders`. Where networks are meant, a run's directory may be too.
+    """
+    typed = path.stem if path.suffix in endings else path.name
+    for folder in (path.parent, *folders):
+        files = [file for file in folder.glob("*") if file.suffix in endings and file.is_file()]
+        files.sort(key=lambda file: (file.suffix == path.suffix, file.name))
+        found = {file.stem: file for file in files if str(file).isprintable()}
+        found |= runs_in(folder) if CHAMPIONS[0] in endings else {}
+        if close := closest(typed, found):
+            return f" - did you mean `{found[close]}`?"
+    return ""
+
+
+def runs_in(folder: Path) -> dict[str, Path]:
+    """Return the directories of runs in a folder, by name."""
+    runs = (file.parent for file in folder.glob(f"*/{MANIFEST}"))
+    return {one.name: one for one in runs if str(one).isprintable()}

@@ -29,6 +29,7 @@ from evo.files.layout import (
     POPULATION,
     PUBLISHED,
     RECORDS,
+    near,
 )
 from evo.files.lock import LOCK, acquire, is_running, release, runs
 from evo.plugins.registry import command
@@ -177,7 +178,7 @@ def require_run_directory(directory: Path) -> None:
     """Raise a DataError unless the directory looks like a run directory."""
     with resources("read", directory):
         if not directory.exists():
-            raise DataError(f"{directory}: no such file or directory")
+            raise DataError(f"{directory}: no such file or directory{near(directory)}")
         if not directory.is_dir():
             raise DataError(f"{directory}: a file, not a run directory")
         if not (directory / MANIFEST).exists():

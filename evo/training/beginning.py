@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
-from evo.errors import ConfigurationError, counted, notice, path_of
+from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
+from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START, near
 from evo.games.declaration import GameOptions
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
@@ -220,7 +220,7 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    champion = read_champion(Path(source), models=True)
+    champion = _read(experiment, "run.init_from", Path(source), models=True)
     environment, here = champion.about.get("environment"), experiment.environment.model_dump()
     for name, what in MEANING.items():
         theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
@@ -259,16 +259,26 @@ def start_of(experiment: Experiment) -> Start | None:
 def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
     """Return the networks of `opponents.files`, from the copies where the experiment is a run's.  # [F, P]
 
-    ConfigurationError: one is of another network. DataError: one is none.
+    ConfigurationError: one is missing, or of another network. DataError: one is none.
     """
     network, found = experiment.network(), list[NDArray[np.float32]]()
     for file, name in _files_of_opponents(experiment):
-        champion = read_champion(file)
+        champion = _read(experiment, "environment.opponents.files", file)
         try:
             found.append(fit(champion.weights, champion.layers, network))
         except ConfigurationError as error:
             raise ConfigurationError(f"environment.opponents.files: {name}: {error}") from error
     return np.array(found, np.float32).reshape(-1, network.size)
+
+
+def _read(experiment: Experiment, option: str, file: Path, *, models: bool = False) -> Champion:
+    """Return the champion of a file that an option names, as its errors do; a run has copies, which must be there."""
+    if experiment.path.name != CONFIG and not file.exists():
+        raise ConfigurationError(f"{option}: {file}: no such file or directory{near(file)}")
+    try:
+        return read_champion(file, models=models)
+    except DataError as error:
+        raise DataError(f"{option}: {error}") from error
 
 
 def _files_of_opponents(experiment: Experiment) -> list[tuple[Path, str]]:

@@ -42,7 +42,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from evo.training import testing
 
     page = None if arguments.page is None else destination("--page", arguments.page, (".html", ".htm"))
-    refuse_others(Path(word) for word in arguments.what if ":" not in word)
+    refuse_others(map(Path, arguments.what))
     games = round_robin_of(arguments.what, arguments.set)
     found = league(
         games,
