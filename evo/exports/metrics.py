@@ -109,6 +109,12 @@ class MLflow:
         self._flow.end_run()
 
 
+# How long they wait for a server that does not answer, where the user has set nothing: their own defaults are minutes.
+PATIENCE = {
+    "WANDB_INIT_TIMEOUT": "10", "WANDB_FINISH_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT_RAISES": "true",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "4", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}  # fmt: skip
 SERVICES: Mapping[str, Callable[[Path, Mapping[str, object]], Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
 
 
@@ -141,6 +147,8 @@ class Trackers(AbstractContextManager["Trackers"]):
             with resources("write to", self._events):
                 self._open["--tensorboard"] = Events(self._events, "--tensorboard", first)
         flat = {**dict(_flat(config)), "champion_file": str((run / CHAMPION).absolute())}
+        for name, value in PATIENCE.items() if self._services else ():
+            os.environ.setdefault(name, value)
         for name in self._services:
             try:
                 self._open[f"--tracker {name}"] = SERVICES[name](run, flat)

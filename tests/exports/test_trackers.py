@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from importlib import import_module
@@ -121,6 +123,41 @@ def test_a_run_goes_on_without_a_tracker_that_ends_but_ends_by_ctrl_c(
         trackers.add(generation, {"mean": 1.0})
     why = "called sys.exit(3)" if isinstance(error, SystemExit) else "no network"
     assert capsys.readouterr().err == f"note: --tracker mine: no more metrics are written: {why}\n"
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_server_that_refuses_connections_is_a_line_within_seconds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(name)
+    for key in ("WANDB_BASE_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.setenv(key, "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    trackers, began = metrics.Trackers(Namespace(tensorboard=None, tracker=[name])), time.monotonic()
+    with pytest.raises(ConfigurationError, match=f"^--tracker {name}: .*refused"):
+        trackers.begin(tmp_path / "run", {}, 0)
+    assert time.monotonic() - began < 20
+
+
+def test_a_tracker_waits_for_seconds_where_the_user_has_not_said_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, str] = {}
+
+    def begin(*_: object) -> Ends:
+        found.update(os.environ)
+        return Ends(OSError())
+
+    monkeypatch.setattr(metrics, "require", lambda _: None)
+    monkeypatch.setattr(metrics, "SERVICES", {"mine": begin})
+    for name in metrics.PATIENCE:
+        monkeypatch.setenv(name, "")  # so that what is set here ends with the test
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+    metrics.Trackers(Namespace(tensorboard=None, tracker=["mine"])).begin(Path("run"), {}, 0)
+    assert found["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
+    assert found["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
+    assert found["WANDB_INIT_TIMEOUT"] == "10"
 
 
 def test_a_folder_of_a_tracker_s_name_is_not_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
