@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 def generations(session: Session) -> Iterator[Row]:
     """Play, commit, test and yield one generation after the other, until all are done or a budget is spent."""
     from evo.training.generation import play_out
+    from evo.training.shortage import shortage_named
 
     algorithm, store = session.algorithm, session.store
     while not session.done:
         if _leaving.is_set():
             return session.leave()
         generation = store.next_generation
-        metrics = play_out(algorithm.generation(generation), session.evaluator, store, session.quarantine)
+        with shortage_named(session.experiment):
+            metrics = play_out(algorithm.generation(generation), session.evaluator, store, session.quarantine)
         session.commit(generation, metrics)
         session.report(generation, metrics)
         yield Row(generation, metrics, session.champion, algorithm.changed, store.directory, session)

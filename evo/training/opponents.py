@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.config.experiment import Experiment
 from evo.environment import Curriculum
+from evo.games.declaration import GameOptions
 from evo.games.seats import ITSELF
 from evo.randomness.streams import Purpose, candidate_keys, draws
 from evo.records import Arrays, Request, Segment, WeightSource
@@ -118,6 +120,17 @@ class NetworkOpponents:
 
         opponents = _together([chosen(n) for n in range(options.count)])
         return Request(weights, [replace(task, opponents=opponents) for task in request.tasks])
+
+
+def without_effect(experiment: Experiment) -> list[str]:
+    """Return in a line which option of opponents this algorithm does not use, as the options of other algorithms."""
+    tables = [one for one in experiment.environment.in_training() if isinstance(one, GameOptions)]
+    if experiment.learns or not any(one.opponents.learn_from == "all" for one in tables):
+        return []
+    return [
+        f"environment.training.opponents.learn_from has no effect: the algorithm is {experiment.algorithm}, which "
+        "does not learn from steps"
+    ]
 
 
 def _candidate(sources: Sequence[WeightSource], number: int) -> WeightSource:

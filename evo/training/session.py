@@ -27,6 +27,8 @@ from evo.training import testing
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.beginning import make_algorithm
 from evo.training.generation import Quarantine, champion_stopped, play_out
+from evo.training.opponents import without_effect
+from evo.training.shortage import shortage_named
 from evo.training.validation import Validated
 from evo.workers import hardware
 from evo.workers.options import CANDIDATES_ON_GPU
@@ -65,11 +67,12 @@ class Session(AbstractContextManager["Session"]):
                     "game": self.environment.sources,
                 },
             }
-            self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
-            for text in (*self.environment.notices, *self.algorithm.notices):
-                notice(text)
-            if store.next_generation and forked is None:
-                self.algorithm.restore(store.load(), store.records())
+            with shortage_named(experiment):
+                self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
+                for text in (*self.environment.notices, *self.algorithm.notices, *without_effect(experiment)):
+                    notice(text)
+                if store.next_generation and forked is None:
+                    self.algorithm.restore(store.load(), store.records())
         except BaseException:
             self.close()
             raise

@@ -1,4 +1,4 @@
-"""The CPU cores and the GPUs of this machine, as the system and the driver's own tools list them."""
+"""The CPU cores, the memory and the GPUs of this machine, as the system and the driver's own tools list them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ GPU = re.compile(r"^GPU (\d+): (.*) \(UUID: (GPU-[^)]+)\)\s*$")
 SLICE = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)\s*$")
 GROUPS = Path("/sys/fs/cgroup")
 QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # below it, of cgroups 2 and of cgroups 1
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of memory, the same way
 DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -47,6 +48,17 @@ def cores(groups: Path = GROUPS) -> int:
             if quota > 0:
                 return min(allowed, max(1, -(-quota // period)))
     return allowed
+
+
+def memory(groups: Path = GROUPS) -> int | None:
+    """Return the bytes of memory that this machine has, or its container if that has a limit; None: unknown."""
+    sizes = list[int]()
+    with suppress(OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for name in LIMITS:
+        with suppress(OSError, ValueError):  # no such limit
+            sizes.append(int((groups / name).read_text()))
+    return min(sizes, default=None)
 
 
 def found() -> list[Gpu]:

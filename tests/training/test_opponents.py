@@ -285,6 +285,15 @@ def test_who_cannot_learn_from_all_seats_says_so(tmp_path: Path) -> None:
         assert "learn_from: all seats are for ppo, a2c and pqn" in told, number
 
 
+def test_evolution_says_that_it_learns_from_no_seats(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN)
+    words = ("run.toml", "--backend", "serial", "--generations", 1, "--no-report", "--run-dir")
+    told = "note: environment.training.opponents.learn_from has no effect: the algorithm is ga, which does not learn"
+    assert told in called(tmp_path, *words, "all")[1]
+    (tmp_path / "run.toml").write_text(RUN.replace('learn_from = "all"', ""))
+    assert "learn_from" not in called(tmp_path, *words, "one")[1]
+
+
 def test_prioritised_opponents_need_the_hall_in_validation() -> None:
     of_training = {"opponents": {"players": ["hall"], "draw": "prioritised"}}
     with pytest.raises(ConfigurationError, match=r"needs hall among the players of \[environment.opponents\]"):
