@@ -285,6 +285,20 @@ def test_no_word_of_the_command_line_moves_the_cursor(tmp_path: Path, word: str)
         assert os.listdir(tmp_path) == []
 
 
+def test_a_folder_whose_name_turns_the_writing_round_is_shown_escaped(run: Path) -> None:
+    turned = run.rename(run.with_name("a\u202ebc"))
+    with chdir(run.parent):
+        for words in (
+            ["report", turned.name],
+            ["replay", turned.name, "--film", f"{turned.name}.gif"],
+            ["export", turned.name, "--to", "csv", f"{turned.name}.csv"],
+            ["export", turned.name, "--to", "npz", f"{turned.name}.npz"],
+            ["export", turned.name, "--to", "html", "--episodes", "1", "--output", f"{turned.name}.html"],
+        ):
+            code, shown = typed(*words)
+            assert code == 0, shown
+
+
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "../a", "/a", "~", "~root", "-x", ".hidden", "a b", "é", "x" * 65, "a\\b"]
 )

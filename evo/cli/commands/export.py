@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add, whole
-from evo.errors import ConfigurationError, counted, notice, printable
+from evo.errors import ConfigurationError, counted, notice, printable, typed
 from evo.exports import metrics, networks
 from evo.files.durable import write_whole
 from evo.files.layout import CHAMPION
@@ -29,7 +29,7 @@ LOADED = {
     "onnx": "onnxruntime.InferenceSession({file!r}).run(None, {feeds})",
     "csv": "pandas.read_csv({file!r})",
     "parquet": "pandas.read_parquet({file!r})",
-    "tensorboard": "tensorboard --logdir {file}",
+    "tensorboard": "tensorboard --logdir {typed}",
 }
 READER = (
     "where model has the same layers: keras.models.load_model of what --to keras writes, or "
@@ -85,14 +85,14 @@ def main(arguments: Namespace) -> int:
     if kind == PAGE:
         return _page(file, run, source, episodes)
     write_whole(file, lambda place: networks.write_network(place, kind, run))
-    network = run.config.network()
+    network, shown = run.config.network(), printable(str(file))
     further = network.outputs - network.actions
     heads = f", then {further} more (value and other heads)" if further else ""
     shape = " x ".join(map(str, network.shape))
     if kind == "python":
-        print(f"{file}: a function of the {math.prod(network.shape)} numbers of an observation")
+        print(f"{shown}: a function of the {math.prod(network.shape)} numbers of an observation")
     else:
-        print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
+        print(f"{shown}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
     names = ["observations", *(["state"] if network.memory else [])]
     inputs = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
     feeds = f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
@@ -100,7 +100,7 @@ def main(arguments: Namespace) -> int:
         print(f"it takes hidden states [B, {network.memory}], zeros where an episode begins, and returns the next ones")
     if run.config.environment.track.get("normalise"):
         print("it takes raw observations and normalises them itself, as in training")
-    print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem, inputs=inputs, feeds=feeds)}")
+    print(f"load it with: {LOADED[kind].format(file=str(file), stem=printable(file.stem), inputs=inputs, feeds=feeds)}")
     if kind == "checkpoint":
         print(READER)
     return 0
@@ -148,8 +148,9 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
         print(metrics.csv_of(run.metrics), end="")
         return 0
     write_whole(file, lambda place: metrics.write_table(place, kind, run.metrics))
-    print(f"{file}: {counted(len(run.metrics), 'generation')}")
-    print(f"{'look at' if kind == 'tensorboard' else 'load'} it with: {LOADED[kind].format(file=str(file))}")
+    print(f"{printable(str(file))}: {counted(len(run.metrics), 'generation')}")
+    load = LOADED[kind].format(file=str(file), typed=typed([str(file)]))
+    print(f"{'look at' if kind == 'tensorboard' else 'load'} it with: {load}")
     return 0
 
 
@@ -166,6 +167,6 @@ def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
         number, what = episodes or RECORDED, "with the worst, the median and the best of {}"
         text = recorded_page(run, _title(source), printable(command), number)
     write_whole(file, lambda place: place.write_bytes(text))
-    print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, {what.format(counted(number, 'game'))}")
+    print(f"{printable(str(file))}: {file.stat().st_size / 1000:,.0f} kB, {what.format(counted(number, 'game'))}")
     print("open it in any browser; it needs no network and no other file")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from evo.cli.arguments import add
-from evo.errors import ConfigurationError, did_you_mean
+from evo.errors import ConfigurationError, did_you_mean, printable
 from evo.plugins import registry
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def main(arguments: Namespace) -> int:
             print()
         print("all options of one: evo list NAME")
         if (experiments := _experiments()) is not None:
-            print(f"experiments to start from: {experiments}")
+            print(f"experiments to start from: {printable(str(experiments))}")
         return 0
     known = {name: entry for entries in groups.values() for name, entry in entries.items()}
     if arguments.name not in known:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from evo.cli.arguments import add, whole
-from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
+from evo.errors import ConfigurationError, PoisonError, ResourceError, counted, printable
 from evo.files.durable import destination
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
 
         speed = min(speed, FASTEST)
         write_whole(film, lambda place: save_film(place, shown, speed, lambda one: enlarged(one.rgb(), side or SIDE)))
-        filmed = f", saved to {film}"
+        filmed = f", saved to {printable(str(film))}"
     elif step is not None:
         moves = sys.stdin.isatty() and sys.stdout.isatty() and in_foreground(sys.stdin)
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from evo.cli.arguments import add
+from evo.errors import typed
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,5 +28,5 @@ def main(arguments: Namespace) -> tuple[int, object]:
     if live and len(arguments.run_dir) > 1:
         live("")
     if not arguments.json:
-        print(f"report     {path}")
+        print(f"report     {typed([str(path)])}")
     return 0, {"report": str(path)}
