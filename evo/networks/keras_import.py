@@ -89,6 +89,9 @@ def _layers_of(model: Mapping[str, Any]) -> KerasLayers:
     if first["class_name"] != "InputLayer":
         raise ConfigurationError("its first layer is no Input, so the shape of an observation is not known")
     if model["class_name"] != "Sequential":
+        outputs = model["config"]["output_layers"]
+        if len(outputs) != 1 and not (outputs and isinstance(outputs, list) and isinstance(outputs[0], str)):
+            raise ConfigurationError(f"it has {len(outputs)} outputs; only models with one are known")
         if any(layer["class_name"] == "InputLayer" for layer in layers):
             return _joined([first, *layers])
         _check_chain(first, layers)
@@ -176,6 +179,8 @@ def _before(layer: Mapping[str, Any]) -> list[str]:
     """Return the names of the layers whose outputs a layer takes."""
     if len(nodes := layer["inbound_nodes"]) > 1:
         raise ConfigurationError(f"the layer {_own(layer)} is used {len(nodes)} times: only chains are known")
+    if given := [key for node in nodes for key, value in node["kwargs"].items() if value not in (None, False)]:
+        raise ConfigurationError(f"the layer {_own(layer)} is called with {given[0]!s:.40}; only inputs are known")
     tensors = nodes[0]["args"][0] if nodes else []
     tensors = tensors if isinstance(tensors, list) else [tensors]
     return [tensor["config"]["keras_history"][0] for tensor in tensors]

@@ -265,6 +265,33 @@ def test_what_is_not_known_is_refused_by_name(
         read_champion(Path("mine.keras"), models=True)
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: [layers.Dense(2)(a := layers.Dense(3)(x)), a], "it has 2 outputs; only models with one are known"),
+        (lambda x: {"one": (a := layers.Dense(3)(x)), "two": layers.Dense(2)(a)}, "it has 2 outputs"),
+        (
+            lambda x: layers.Dense(2)(layers.Dropout(0.5, name="doubt")(x, training=True)),
+            "doubt is called with training",
+        ),
+        (
+            lambda x: layers.Dense(2)(layers.GRU(2, name="kept")(x, initial_state=keras.ops.ones((1, 2)))),
+            "kept is called with initial_state",
+        ),
+        (lambda x: [layers.Dense(2)(layers.Dense(3)(x))], None),
+        (lambda x: {"one": layers.Dense(2)(layers.Dropout(0.5)(x, training=False))}, None),
+    ],
+)
+def test_what_a_model_does_besides_its_chain_is_refused(tmp_path: Path, make: Any, said: str | None) -> None:
+    x = keras.Input((None, 4) if said and "kept" in said else (4,))
+    keras.Model(x, make(x)).save(file := tmp_path / "mine.keras")
+    if said is None:
+        assert layers_in(file.read_bytes()).outputs == 2
+        return
+    with pytest.raises(ConfigurationError, match=said):
+        layers_in(file.read_bytes())
+
+
 def joined(order: tuple[str, ...] = ("picture", "sign"), join: Any = None, flat: bool = True) -> Any:
     """Return a model of two inputs, each with layers of its own."""
     inputs = {"picture": keras.Input((8, 8, 1), name="picture"), "sign": keras.Input((2,), name="sign")}
