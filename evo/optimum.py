@@ -314,7 +314,7 @@ def _experiment(
 
 def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
     """Return the module and the name where players find a problem, and whether it is declared there with its start."""
-    home = problem.fitness.__module__
+    home = getattr(problem.fitness, "__module__", None) or "__main__"  # what C defines may have none
     own = str(home).partition(".")[0] in ("__main__", *OURS)  # no plug-in; a function of `exec` has None
     named = {} if own or home not in sys.modules else vars(sys.modules[home])
     plain = not np.ndim(problem.lower) and not np.ndim(problem.upper)  # as an experiment can say it
@@ -326,7 +326,7 @@ def _home(problem: Problem, alone: bool) -> tuple[str, str, bool]:
                 return home.rpartition(".")[2], name, wanted is problem
     if not alone:
         raise ConfigurationError(
-            f"workers: other processes cannot import {problem.name} of {problem.fitness.__module__}; "
+            f"workers: other processes cannot import {problem.name} of {home}; "
             "put it into a module, named `fitness` or in `problem = evo.Problem(...)`, or leave workers out"
         )
     name = getattr(problem.fitness, "__name__", "")

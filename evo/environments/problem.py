@@ -130,7 +130,8 @@ class Problem:
         except (Exception, SystemExit) as error:
             if is_passed_on(error):
                 raise
-            raise mistakes.of_function(self.fitness.__module__, self.name, error) from error
+            module = getattr(self.fitness, "__module__", None) or "builtins"  # of what C defines
+            raise mistakes.of_function(module, self.name, error) from error
         if self.minimise:
             values[0] = -values[0]
         return values

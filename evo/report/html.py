@@ -148,7 +148,7 @@ def refuse_foreign(path: Path) -> None:
             with open(path, "rb") as file:
                 if OURS in file.read(OURS_WITHIN):
                     return
-    raise ConfigurationError(f"{path} is there, and is no page of this program; name another place with --page FILE")
+    raise ConfigurationError(f"{path} is there, and is no page of this program; move it away, or name another file")
 
 
 def asset(name: str) -> str:

@@ -33,6 +33,7 @@ from evo.report.html import (
     header,
     joined,
     quiet,
+    refuse_foreign,
     section,
     whole_page,
     write_page,
@@ -229,6 +230,8 @@ def write_report(
     if several and output is None:
         raise ConfigurationError("--output: name the file, as there are several runs")
     path = directories[0] / NAME if output is None else destination("--output", output, ENDINGS)
+    if output is None:
+        refuse_foreign(path)
     found, known = list[Reported](), dict[object, Mapping[str, Baseline]]()
     for directory, name in zip(directories, distinguished(real), strict=True):
         if progress is not None and several:
@@ -275,7 +278,8 @@ def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> t
         return "", False
     try:
         whole = replace(found, baselines=baselines)
-        return str(write_page(Page([whole]).html(), found.run.directory / NAME)), bool(whole.diagnosis.findings)
+        refuse_foreign(path := found.run.directory / NAME)
+        return str(write_page(Page([whole]).html(), path)), bool(whole.diagnosis.findings)
     except Exception as error:
         _no_report(error)
         return "", False

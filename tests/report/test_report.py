@@ -426,6 +426,20 @@ def test_several_runs_need_a_name_and_something_else_is_no_run(run: Path) -> Non
         evo.write_report(run / "champion.h5")
 
 
+def test_a_file_that_is_no_report_is_not_replaced_unless_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
+    mine, said = tmp_path / "run" / "report.html", "run/report.html is there, and is no page of this program; move it"
+    mine.write_text("<h1>mine</h1>")
+    out, err = called(tmp_path, "--resume", "run", "--generations", "2")
+    assert f"note: no report was written ({said}" in err
+    assert "report  " not in out
+    assert called(tmp_path, "report", "run", program="evo", code=2)[1].startswith(said)
+    assert mine.read_text() == "<h1>mine</h1>"
+    called(tmp_path, "report", "run", "--output", "run/report.html", program="evo")
+    called(tmp_path, "report", "run", program="evo")  # a page is replaced
+
+
 def test_a_report_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
