@@ -293,7 +293,7 @@ def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: P
         raise Silent
 
     few = {"generations": 1, "run_dir": tmp_path / "run"}
-    with pytest.raises(ConfigurationError, match=r"builtins: float.__abs__ raised TypeError: descriptor '__abs__' requires"):
+    with pytest.raises(ConfigurationError, match=r"builtins: float.__abs__ raised TypeError: descriptor"):
         evo.minimise(float.__abs__, 2, **few)  # which has no __module__
     for number in (np.complex128(1 + 2j), np.ma.masked):
         with pytest.raises(ConfigurationError, match=r"must return a number, not (np\.complex128|masked)"):
