@@ -9,15 +9,13 @@ measured.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.peers import ROOT, interpreter, missing
-from benchmarks.ppo import WARM, Lines, checked, ours, speed, told
-from benchmarks.tables import Form, Limit, Table, number
+from benchmarks.ppo import WARM, Lines, add_pair, checked, of_peer, ours, speed
+from benchmarks.tables import Form, Table
 
 EXPERIMENT = ROOT / "experiments" / "gymnasium" / "ppo_pendulum.toml"  # whose options are all replaced
 FASTER = 2.0  # times Stable-Baselines3's frames
@@ -98,10 +96,7 @@ def _toml(value: Any) -> str:
 def theirs(python: Path, case: Case, generations: int) -> Lines:
     """Return frames and seconds after each rollout of Stable-Baselines3."""
     described = {"id": case.id, "dense": case.dense, "pixels": bool(case.conv), "ppo": case.options, "threads": 2}
-    words = json.dumps(described), str(case.frames(generations))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    lines = told([str(python), "-m", "benchmarks.peers.sb3_gymnasium", *words], "{", environment)
-    return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
+    return of_peer(python, "sb3_gymnasium", described, case.frames(generations))
 
 
 def run(form: Form) -> Table:
@@ -129,8 +124,5 @@ def run(form: Form) -> Table:
             own = ours(counts, case.setting, experiment=EXPERIMENT, python=str(python), plugins=plugins)
             own = checked("ours", own, case.frames(counts), ends)
             found.append((speed(own[:-1]), speed(other[:-1])))
-        ratio = median(a / b for a, b in found)
-        mine, peers = (median(side) for side in zip(*found, strict=True))
-        table.rows.append([case.id, number(peers), number(mine), f"{ratio:.2f}"])
-        table.limits.append(Limit(f"{case.id}: times {PEER}'s frames", ratio, FASTER, ratio=True))
+        add_pair(table, case.id, f"{case.id}: times {PEER}'s frames", FASTER, found)
     return table

@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.peers import ROOT, interpreter, missing
+from benchmarks.peers import ROOT, interpreter, missing, surroundings
 from benchmarks.tables import Form, Limit, Table, number
 from evo.config.experiment import Experiment
 
@@ -107,10 +108,21 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
         "threads": experiment.learner.thread_count,
         "seed": seed,
     }
-    command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(TIMEOUT), str(frames)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    lines = told([*command, str(good)], "{", environment)
-    return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
+    return of_peer(python, module, described, TIMEOUT, frames, good)
+
+
+def of_peer(python: Path, module: str, described: dict[str, Any], *words: object, cores: int = 2) -> Lines:
+    """Return what the program of a peer prints after each rollout, with the seconds since the command was given."""
+    command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), *map(str, words)]
+    return [{**json.loads(line), "seconds": seconds} for seconds, line in told(command, "{", surroundings(cores))]
+
+
+def add_pair(table: Table, name: str, what: str, least: float, found: Sequence[tuple[float, float]]) -> None:
+    """Add the frames a second of theirs and of ours, pairs of (ours, theirs); hold their ratio against `least`."""
+    ratio = median(a / b for a, b in found)
+    mine, peers = (median(side) for side in zip(*found, strict=True))
+    table.rows.append([name, number(peers), number(mine), f"{ratio:.2f}"])
+    table.limits.append(Limit(what, ratio, least, ratio=True))
 
 
 def speed(lines: Lines) -> float:

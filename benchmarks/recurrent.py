@@ -7,15 +7,13 @@ The game, the layers, minibatches and epochs are the same. Without the environme
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.peers import ROOT, interpreter, missing
-from benchmarks.ppo import TIMEOUT, WARM, Lines, checked, ours, speed, told
+from benchmarks.ppo import TIMEOUT, WARM, Lines, checked, of_peer, ours, speed
 from benchmarks.tables import Form, Limit, Table, number
 from evo.config.experiment import Experiment
 
@@ -38,11 +36,7 @@ class Peer(NamedTuple):
 
     def run(self, python: Path, frames: int, good: float = math.inf, seed: int = 1) -> Lines:
         """Return frames, seconds since the command was given and the mean return after each rollout of the peer."""
-        words = json.dumps(described(seed)), str(TIMEOUT), str(frames), str(good)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-        environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-        lines = told([str(python), "-m", f"benchmarks.peers.{self.module}", *words], "{", environment)
-        return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
+        return of_peer(python, self.module, described(seed), TIMEOUT, frames, good, cores=1)
 
     @property
     def setting(self) -> tuple[str, ...]:

@@ -7,14 +7,11 @@ Both run in the peers' environment, which has MuJoCo. Without it nothing is meas
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
-from statistics import median
 
 from benchmarks.peers import ROOT, interpreter, missing
-from benchmarks.ppo import TIMEOUT, WARM, Lines, checked, ours, speed, told
-from benchmarks.tables import Form, Limit, Table, number
+from benchmarks.ppo import TIMEOUT, WARM, Lines, add_pair, checked, of_peer, ours, speed
+from benchmarks.tables import Form, Table
 from evo.config.experiment import Experiment
 
 EXPERIMENT = ROOT / "experiments" / "games" / "sac_pendulum.toml"
@@ -44,10 +41,7 @@ def theirs(python: Path, name: str, frames: int) -> Lines:
         "threads": 2,
         "seed": 1,
     }
-    words = json.dumps(described), str(TIMEOUT), str(frames)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    lines = told([str(python), "-m", "benchmarks.peers.sb3_sac", *words], "{", environment)
-    return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
+    return of_peer(python, "sb3_sac", described, TIMEOUT, frames)
 
 
 def run(form: Form) -> Table:
@@ -72,8 +66,5 @@ def run(form: Form) -> Table:
             other = checked(PEER, theirs(python, name, frames), frames, BOUNDS[name])
             own = ours(generations, settings_of(name), experiment=EXPERIMENT, python=str(python))
             found.append((speed(checked("ours", own, frames, BOUNDS[name])), speed(other)))
-        ratio = median(a / b for a, b in found)
-        mine, peers = (median(side) for side in zip(*found, strict=True))
-        table.rows.append([name, number(peers), number(mine), f"{ratio:.2f}"])
-        table.limits.append(Limit(f"SAC, {name}: times {PEER}'s frames", ratio, LEAST, ratio=True))
+        add_pair(table, name, f"SAC, {name}: times {PEER}'s frames", LEAST, found)
     return table

@@ -31,6 +31,12 @@ def missing(environment: str, what: str) -> str:
     return f"Without {what}: its environment `{environment}` is not made (`python -m benchmarks.peers DIR`)."
 
 
+def surroundings(cores: int) -> dict[str, str]:
+    """Return the environment variables of a peer's process: our packages, no GPU, and threads for so many cores."""
+    single = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"} if cores == 1 else {}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", **single}
+
+
 class Peer:
     """A process of another environment that measures when it is asked; for as long as it is not, it waits.
 
@@ -39,12 +45,9 @@ class Peer:
 
     def __init__(self, python: Path | str, module: str, arguments: Sequence[str] = (), cores: int = 1) -> None:
         self._module, self._cores = module, sorted(os.sched_getaffinity(0))[:cores]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-        if cores == 1:
-            environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
         self._child = subprocess.Popen(
             [str(python), "-m", f"benchmarks.peers.{module}", *arguments],
-            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cwd=ROOT, env=surroundings(cores), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             preexec_fn=self._bind,
         )  # fmt: skip
 
