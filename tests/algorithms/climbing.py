@@ -14,6 +14,7 @@ from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.records import Metrics, Request, Result
 from evo.setup import Setup
+from tests.helpers.generations import drive, results_of
 
 Function = Callable[[NDArray[np.float64]], float]
 FINE = 1e12  # returns per unit of a function, so that rounding them to whole numbers hides nothing
@@ -42,28 +43,14 @@ def candidates_of(request: Request, network: Network) -> NDArray[np.float32]:
     return np.array(found)
 
 
-def results_of(request: Request, returns: NDArray[np.int64]) -> list[Result]:
-    """Return results with these returns, one episode of one step a candidate.  # [N]"""
-    results, first = [], 0
-    for task in request.tasks:
-        count = len(task.weights)
-        part, ones = returns[first : first + count, np.newaxis], np.ones((count, 1), np.int32)
-        results.append(Result(part, ones, np.zeros((count, 1, 0), np.int32), np.ones(count, np.bool_), count, count))
-        first += count
-    return results
-
-
 def generation(algorithm: Any, number: int, network: Network, function: Function) -> Metrics:
     """Play one generation, in which a candidate's return is the function of its weights."""
-    rounds = algorithm.generation(number)
-    request = next(rounds)
-    values = [function(weights.astype(np.float64)) for weights in candidates_of(request, network)]
-    try:
-        rounds.send(results_of(request, np.rint(np.array(values) * FINE).astype(np.int64)))
-    except StopIteration as end:
-        metrics: Metrics = end.value
-        return metrics
-    raise AssertionError("a strategy has one round")
+
+    def answer(request: Request) -> list[Result]:
+        values = [function(weights.astype(np.float64)) for weights in candidates_of(request, network)]
+        return results_of(request, np.rint(np.array(values) * FINE))
+
+    return drive(algorithm, number, answer)
 
 
 def climb(algorithm: Any, network: Network, function: Function, generations: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result
 from evo.rollouts.rollout import Rollout
 from evo.setup import LearnerOptions, Setup
+from tests.helpers import generations
 
 ONE = LearnerOptions(threads=1)
 LINEAR = Policy(kind="linear")
@@ -56,14 +57,7 @@ def drive(
 ) -> Metrics:
     """Run generations, answering every request; return the metrics of the last one."""
     for generation in [number] if isinstance(number, int) else number:
-        rounds = algorithm.generation(generation)
-        request = next(rounds)
-        while True:
-            try:
-                request = rounds.send(answer(request) if answer else play(algorithm, request))
-            except StopIteration as stop:
-                metrics: Metrics = stop.value
-                break
+        metrics = generations.drive(algorithm, generation, answer or (lambda request: play(algorithm, request)))
     return metrics
 
 

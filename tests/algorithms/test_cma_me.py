@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from evo.algorithms import cma_me, map_elites
 from evo.algorithms.map_elites import NOWHERE, Children, MapElites
 from evo.evolution.population import FITNESS_WORST
-from evo.records import Result
+from evo.records import Request, Result
 from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms.climbing import candidates_of, network_of
 from tests.algorithms.test_map_elites import archive, play
+from tests.helpers.generations import drive, results_of
 
 NETWORK = network_of(4, 2)
 TestCmaMe = algorithm_tests("evo.algorithms.cma_me", population=11, reevaluated=3, emitters=2, episodes=2, bins=[5])
@@ -119,15 +120,9 @@ def filled(module: Any, **options: object) -> int:
 
 
 def step(algorithm: MapElites, number: int) -> None:
-    rounds = algorithm.generation(number)
-    request = next(rounds)
-    candidates, results, first = candidates_of(request, NETWORK), [], 0
-    for task in request.tasks:
-        weights = candidates[first : first + len(task.weights)].astype(np.float64)
-        first += len(weights)
-        lengths = np.clip(np.rint(100 + 10 * weights.sum(axis=1, keepdims=True)), 0, 200).astype(np.int32)
-        returns = np.rint(-1000 * (weights * weights).sum(axis=1, keepdims=True)).astype(np.int64)
-        metrics, fine = np.zeros((len(weights), 1, 0), np.int32), np.ones(len(weights), bool)
-        results.append(Result(returns, lengths, metrics, fine, int(lengths.sum()), 1))
-    with pytest.raises(StopIteration):
-        rounds.send(results)
+    def answer(request: Request) -> list[Result]:
+        weights = candidates_of(request, NETWORK).astype(np.float64)
+        lengths = np.clip(np.rint(100 + 10 * weights.sum(axis=1)), 0, 200)
+        return results_of(request, np.rint(-1000 * (weights * weights).sum(axis=1)), lengths)
+
+    drive(algorithm, number, answer)

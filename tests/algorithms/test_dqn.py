@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +18,7 @@ from evo.learning.collecting import initial_weights
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.hyperparameters import value_at
 from evo.networks.network import Options as Policy
-from evo.records import Metrics, Request, Result, Transitions
+from evo.records import Request, Result, Transitions
 from evo.store.store import Store
 from tests.algorithms.learners import (
     Chain,
@@ -205,23 +202,6 @@ def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
     assert usual.learner.updates == lagging.learner.updates > 0  # of the same transitions, in another order
     assert "asynchronous" in lagging.notices[0]
     assert not usual.notices
-
-
-def test_background_learning_ends_before_results_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = made(dqn, board(), envs=8, horizon=8, asynchronous=True)
-
-    def learn(transitions: Any, number: int, stopped: Callable[[], bool]) -> Metrics:
-        while not stopped():
-            time.sleep(0.01)
-        return {}
-
-    monkeypatch.setattr(algorithm, "_learn", learn)
-    generation = algorithm.generation(1)
-    next(generation)
-    assert "learner" in [thread.name for thread in threading.enumerate()]
-    with pytest.raises(ResourceError, match="not finite"):
-        generation.send([SimpleNamespace(finite=np.zeros(1, bool))])  # type: ignore[list-item]
-    assert "learner" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_the_target_moves_by_tau_at_every_update_or_is_copied_at_some() -> None:

@@ -17,12 +17,13 @@ from evo.games.catalogue import catch
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Algorithm, Metrics, Request, Result
-from evo.rollouts.rollout import Rollout
 from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms.climbing import candidates_of
 from tests.algorithms.learners import LINEAR, ONE, Chain, assert_same, frozen, without_board
+from tests.helpers import generations
 from tests.helpers.calling import summary_of
+from tests.helpers.generations import player
 
 SMALL: dict[str, Any] = {
     "population": 8, "parents": 4, "elites": 2, "episodes": 2, "shared": 5, "explore_episodes": 3, "sigma": 0.3,
@@ -46,19 +47,15 @@ def drive(
     algorithm: Algorithm, numbers: range, environment: Environment, network: Network
 ) -> tuple[Metrics, list[list[tuple[Request, list[Result]]]]]:
     """Run generations; return the metrics of the last one, and what was asked and answered in each."""
-    rollout, seen = Rollout(network, environment), []
+    answer, seen = player(network, environment), []
+
+    def noted(request: Request) -> list[Result]:
+        seen[-1].append((request, answer(request)))
+        return seen[-1][-1][1]
+
     for number in numbers:
-        rounds, published = algorithm.generation(number), np.empty((0, network.size), np.float32)
-        request, asked = next(rounds), []
-        while True:
-            published = published if request.weights is None else request.weights
-            asked.append((request, [rollout.play(task, published) for task in request.tasks]))
-            try:
-                request = rounds.send(asked[-1][1])
-            except StopIteration as end:
-                metrics = end.value
-                break
-        seen.append(asked)
+        seen.append([])
+        metrics = generations.drive(algorithm, number, noted)
     return metrics, seen
 
 

@@ -23,10 +23,11 @@ from evo.evolution.population import FITNESS_WORST
 from evo.evolution.strategy import Adam, ClipUp, centred_ranks, shared_by_rank
 from evo.networks.candidates import noise
 from evo.plugins import registry
-from evo.records import WORST, WeightSource
+from evo.records import WORST, Request, Result, WeightSource
 from evo.testing import algorithm_tests
 from tests.algorithms import climbing
 from tests.algorithms.climbing import climb, made, network_of
+from tests.helpers.generations import drive, results_of
 
 STRATEGIES = ("openai_es", "pgpe", "snes", "sep_cma_es", "cma_es", "es")
 NETWORK = network_of(4, 2)  # ten weights
@@ -310,14 +311,14 @@ def test_the_constants_of_cma_es_are_those_of_the_tutorial(name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_candidates_that_are_not_finite_rank_worst(name: str) -> None:
     """The best value is WORST, which stands for scores that are not finite."""
+
+    def answer(request: Request) -> list[Result]:
+        found = climbing.candidates_of(request, NETWORK).astype(np.float64)
+        return results_of(request, [WORST if x[0] > 1 else round(1e6 * x[0]) for x in found])
+
     algorithm = made(name, NETWORK, **options_of(name))
     for number in range(40):
-        rounds = algorithm.generation(number)
-        request = next(rounds)
-        found = climbing.candidates_of(request, NETWORK).astype(np.float64)
-        returns = np.array([WORST if x[0] > 1 else round(1e6 * x[0]) for x in found], np.int64)
-        with pytest.raises(StopIteration):
-            rounds.send(climbing.results_of(request, returns))
+        drive(algorithm, number, answer)
     assert algorithm.distribution.mean[0] < 1.2
 
 

@@ -16,9 +16,9 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, draw, episode_keys, philox, stream
-from evo.records import WORST, Metrics, Request, Result, Task
-from evo.rollouts.rollout import Rollout
+from evo.records import WORST, Request, Result, Task
 from evo.setup import Setup
+from tests.helpers.generations import drive, player, results_of
 
 NETWORK = Network.build(Policy(kind="linear"), (4,), 2)  # ten weights
 Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return of every episode
@@ -43,31 +43,13 @@ def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]]
     )
 
 
-def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request], list[Result]]) -> Metrics:
-    """Run one generation, answering every request; return its metrics."""
-    rounds = algorithm.generation(number)
-    request = next(rounds)
-    while True:
-        try:
-            request = rounds.send(answer(request))
-        except StopIteration as stop:
-            return stop.value
-
-
 def scores(values: Sequence[int], lengths: Sequence[int] | None = None):
     """Answer a request with the same return in every episode of a candidate."""
     asked: list[Request] = []
 
     def answer(request: Request) -> list[Result]:
         asked.append(request)
-        results, first = [], 0
-        for task in request.tasks:
-            part, episodes = values[first : first + len(task.weights)], len(task.play.seeds)
-            taken = [[lengths[first + k]] * episodes for k in range(len(part))] if lengths else None
-            results.append(result_of([[value] * episodes for value in part], taken))
-            first += len(part)
-        assert first == len(values)
-        return results
+        return results_of(request, values, lengths or 1)
 
     answer.asked = asked
     return answer
@@ -374,18 +356,11 @@ def snake_run(generations: range, seed: int = 1, state: object = None, **options
     """Play generations of tiny Snake; return the algorithm and what it said in each."""
     environment = snake.make(snake.Options(size=4, starvation=8))
     network = Network.build(Policy(conv=[[4, 3, 2]], dense=[4]), environment.shape, environment.actions)
-    rollout = Rollout(network, environment)
     defaults = {"population": 12, "parents": 4, "elites": 2, "episodes": 4}
     algorithm = ga.make(ga.Options(**{**defaults, **options}), Setup(seed, network, environment, 4))
     if state is not None:
         algorithm.restore(state, ())
-    published = np.empty((0, network.size), np.float32)
-
-    def answer(request: Request) -> list[Result]:
-        nonlocal published
-        published = published if request.weights is None else request.weights
-        return [rollout.play(task, published) for task in request.tasks]
-
+    answer = player(network, environment)
     return algorithm, [(drive(algorithm, g, answer), copied(algorithm.record())) for g in generations]
 
 
@@ -445,16 +420,9 @@ def test_options_that_make_no_sense_are_refused(keys: dict[str, object]) -> None
 def test_cart_pole_is_learned_within_a_few_generations() -> None:
     environment = gymnasium.make(gymnasium.Options(id="gymnasium:CartPole-v1", max_steps=200))
     network = Network.build(Policy(kind="mlp", dense=[4]), environment.shape, environment.actions)
-    rollout = Rollout(network, environment)
     options = ga.Options(population=64, parents=8, episodes=4, sigma=0.5)
     algorithm = ga.make(options, Setup(1, network, environment, 4))
-    published = np.empty((0, network.size), np.float32)
-
-    def answer(request: Request) -> list[Result]:
-        nonlocal published
-        published = published if request.weights is None else request.weights
-        return [rollout.play(task, published) for task in request.tasks]
-
+    answer = player(network, environment)
     metrics = [drive(algorithm, generation, answer) for generation in range(9)]
     assert metrics[0]["mean"] < 60  # steps upright
     assert metrics[-1]["mean"] > 2 * metrics[0]["mean"]

@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from evo.algorithms import map_elites
 from evo.errors import ConfigurationError
-from evo.records import WORST, Request, Result
+from evo.records import WORST, Metrics, Request, Result
 from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms import climbing
 from tests.algorithms.climbing import network_of
+from tests.helpers.generations import drive, results_of
 
 NETWORK = network_of(4, 2)
 POPULATION = 10
@@ -29,26 +30,12 @@ def make(**options: object) -> map_elites.MapElites:
     return map_elites.make(algorithm, Setup(1, NETWORK, SimpleNamespace(episode_metrics=("score", "won")), 4))
 
 
-def results_of(request: Request, returns: list[int], lengths: list[int]) -> list[Result]:
-    results, first = [], 0
-    for task in request.tasks:
-        part = slice(first, first + len(task.weights))
-        shape = (len(task.weights), len(task.play.seeds))
-        scores = np.broadcast_to(np.array(returns)[part, np.newaxis], shape).astype(np.int64)
-        steps = np.broadcast_to(np.array(lengths)[part, np.newaxis], shape).astype(np.int32)
-        metrics = np.zeros((*shape, 2), np.int32)
-        results.append(Result(scores, steps, metrics, scores[:, 0] != WORST, int(steps.sum()), 1))
-        first = part.stop
-    return results
+def results(request: Request, returns: list[int], lengths: list[int]) -> list[Result]:
+    return results_of(request, returns, lengths, np.zeros((len(returns), 2)))
 
 
-def play(algorithm: map_elites.MapElites, number: int, returns: list[int], lengths: list[int]) -> dict[str, float]:
-    rounds = algorithm.generation(number)
-    results = results_of(next(rounds), returns, lengths)
-    with pytest.raises(StopIteration) as end:
-        rounds.send(results)
-    metrics: dict[str, float] = end.value.value
-    return metrics
+def play(algorithm: map_elites.MapElites, number: int, returns: list[int], lengths: list[int]) -> Metrics:
+    return drive(algorithm, number, lambda request: results(request, returns, lengths))
 
 
 def archive(algorithm: map_elites.MapElites) -> dict[int, int]:
@@ -120,14 +107,14 @@ def test_a_check_plays_every_elite_on_other_episodes_and_changes_nothing() -> No
     play(algorithm, 0, [8, 6] + [0] * 8, [1, 2] + [1] * 8)
     rounds = algorithm.generation(1)
     first = next(rounds)
-    second = rounds.send(results_of(first, [8, 6] + [0] * 8, [1, 2] + [1] * 8))
+    second = rounds.send(results(first, [8, 6] + [0] * 8, [1, 2] + [1] * 8))
     before = {name: array.tobytes() for name, array in algorithm.state().items()}
     assert len(second.tasks) == 2
     seeds = {int(seed) for task in second.tasks for seed in task.play.seeds}
     assert len(seeds) == 6
     assert not seeds & {int(seed) for task in first.tasks for seed in task.play.seeds}
     with pytest.raises(StopIteration) as end:
-        rounds.send(results_of(second, [5, 3], [1, 2]))
+        rounds.send(results(second, [5, 3], [1, 2]))
     assert end.value.value["qd_score"] == pytest.approx(0.014)
     assert end.value.value["qd_score_checked"] == pytest.approx(0.008)
     assert end.value.value["frames"] == 11 + 18  # of the generation, and of six episodes of one and two steps

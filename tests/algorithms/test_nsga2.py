@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from evo.algorithms import nsga2
 from evo.errors import ConfigurationError
-from evo.records import WORST, Result
+from evo.records import WORST, Metrics
 from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms import climbing
 from tests.algorithms.climbing import network_of
+from tests.helpers.generations import drive, results_of
 
 NETWORK = network_of(4, 2)
 TestNsga2 = algorithm_tests("evo.algorithms.nsga2", population=8, survivors=3, episodes=2)
@@ -26,20 +27,10 @@ def make(**options: object) -> nsga2.Nsga2:
     return nsga2.make(given, Setup(1, NETWORK, SimpleNamespace(episode_metrics=("score", "won")), 4))
 
 
-def play(algorithm: nsga2.Nsga2, number: int, returns: list[int], lengths: list[int], metrics: list[list[int]]) -> dict:
-    rounds = algorithm.generation(number)
-    request = next(rounds)
-    results, first = [], 0
-    for task in request.tasks:
-        part = slice(first, first + len(task.weights))
-        columns = [np.array(values)[part, np.newaxis] for values in (returns, lengths)]
-        finite = columns[0][:, 0] != WORST
-        measured = np.array(metrics, np.int32)[part, np.newaxis]
-        results.append(Result(columns[0].astype(np.int64), columns[1].astype(np.int32), measured, finite, 1, 1))
-        first = part.stop
-    with pytest.raises(StopIteration) as end:
-        rounds.send(results)
-    return end.value.value
+def play(
+    algorithm: nsga2.Nsga2, number: int, returns: list[int], lengths: list[int], metrics: list[list[int]]
+) -> Metrics:
+    return drive(algorithm, number, lambda request: results_of(request, returns, lengths, metrics))
 
 
 def test_the_front_survives_and_is_what_no_other_candidate_beats_in_all_objectives() -> None:

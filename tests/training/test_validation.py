@@ -12,6 +12,7 @@ from evo.errors import ConfigurationError
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result
 from evo.training.validation import Validated
+from tests.helpers import generations
 
 OPTIONS = ValidationOptions(every=3, episodes=70, finalists=2)
 Values = Sequence[int]  # the return of every episode, by finalist
@@ -44,13 +45,13 @@ class Counting(Algorithm):
 
 def drive(validated: Validated, number: int, values: Values) -> tuple[Metrics, list[Request]]:
     """Run a generation in which the finalists of every request have these returns in all episodes."""
-    rounds, asked, answer = validated.generation(number), [], None
-    while True:
-        try:
-            asked.append(rounds.send(answer))
-        except StopIteration as stop:
-            return stop.value, asked
-        answer = answers(asked[-1], values)
+    asked = list[Request]()
+
+    def answer(request: Request) -> list[Result]:
+        asked.append(request)
+        return answers(request, values)
+
+    return generations.drive(validated, number, answer), asked
 
 
 def answers(request: Request, values: Values) -> list[Result]:
