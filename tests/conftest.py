@@ -18,6 +18,7 @@ from numba.core.dispatcher import Dispatcher
 
 from evo.plugins import registry
 from evo.store.sandbox import reading_several
+from tests.helpers.calling import ROOT, SMALL
 
 MOST_PROCESSES = 4  # many tests start processes of their own
 SHORT_EXAMPLES, LONG_EXAMPLES = 25, 200  # of a property, without the long tests and with them
@@ -28,6 +29,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", patient, max_examples=LONG_EXAMPLES)
 settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES, derandomize=True)
 
+os.environ["PYTHONPATH"] = str(ROOT)  # of all processes that tests start, wherever they stand
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # what tests expect is a CPU's, also where there is a GPU
 
 # Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.
@@ -79,3 +81,10 @@ def own_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards which plug-ins a test has loaded, and from where."""
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Return a folder that holds small.toml, an experiment of a second."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path

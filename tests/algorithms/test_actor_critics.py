@@ -246,37 +246,29 @@ def test_the_learning_rate_is_annealed_over_frames() -> None:
     np.testing.assert_allclose(rates, [1e-2, 5.5e-3, 1e-3, 1e-3])
 
 
-def test_the_entropy_coefficient_is_annealed_over_frames() -> None:
-    annealed = {"entropy_coefficient_final": 0.1, "entropy_coefficient_frames": 2 * 12 * 9}
-    moving = on_board(entropy_coefficient=0.9, **annealed)
-    drive(moving, 2)
-    state = frozen(moving.state())
-    drive(moving, 4)  # half of the way
-    half, first = on_board(entropy_coefficient=0.5), on_board(entropy_coefficient=0.9)
-    for other in (half, first):
-        other.restore(state, [{}])
-        drive(other, 4)
-    np.testing.assert_array_equal(moving.state()["weights"], half.state()["weights"])
-    assert (moving.state()["weights"] != first.state()["weights"]).any()
-
-
 @pytest.mark.parametrize(
-    "schedule",
+    ("name", "begin", "half", "schedule"),
     [
-        {"gamma": 0.5, "gamma_final": 0.9, "gamma_frames": 2 * 12 * 9},
-        {"gamma": 0.1, "gamma_points": [[0, 0.5], [2 * 12 * 9, 0.9], [1e6, 1.0]]},
+        (
+            "entropy_coefficient", 0.9, 0.5,
+            {"entropy_coefficient": 0.9, "entropy_coefficient_final": 0.1, "entropy_coefficient_frames": 2 * 12 * 9},
+        ),
+        ("gamma", 0.5, 0.7, {"gamma": 0.5, "gamma_final": 0.9, "gamma_frames": 2 * 12 * 9}),
+        ("gamma", 0.5, 0.7, {"gamma": 0.1, "gamma_points": [[0, 0.5], [2 * 12 * 9, 0.9], [1e6, 1.0]]}),
     ],
-)
-def test_gamma_is_annealed_over_frames(schedule: dict[str, Any]) -> None:
+)  # fmt: skip
+def test_what_is_scheduled_is_annealed_over_frames(
+    name: str, begin: float, half: float, schedule: dict[str, Any]
+) -> None:
     algorithm = on_board(**schedule)
     drive(algorithm, 2)
     state = frozen(algorithm.state())
     drive(algorithm, 4)  # half of the way
-    half, first = on_board(gamma=0.7), on_board(gamma=0.5)
-    for other in (half, first):
+    halfway, first = on_board(**{name: half}), on_board(**{name: begin})
+    for other in (halfway, first):
         other.restore(state, [{}])
         drive(other, 4)
-    np.testing.assert_array_equal(algorithm.state()["weights"], half.state()["weights"])
+    np.testing.assert_array_equal(algorithm.state()["weights"], halfway.state()["weights"])
     assert (algorithm.state()["weights"] != first.state()["weights"]).any()
 
 

@@ -24,7 +24,7 @@ from evo.store.store import Store
 from evo.testing import algorithm_tests
 from evo.verify.candidate import replay_candidate
 from tests.algorithms.test_ga import NETWORK, drive, make, scores, tournament_winners
-from tests.helpers.calling import SMALL, called, summary_of
+from tests.helpers.calling import called, small_with, summary_of
 
 TestIslands = algorithm_tests(
     "evo.algorithms.ga", population=12, parents=6, elites=3, episodes=2, islands=3, migration_every=2
@@ -224,7 +224,7 @@ def test_options_at_their_defaults_are_no_part_of_a_runs_identity() -> None:
     assert identity(islands=4) == {**plain, "islands": 4}  # all others are the usual ones
 
 
-CATCH = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30\n", 'id = "catch"\n')
+CATCH = small_with(environment='id = "catch"')
 SET = ("--set", "ga.islands=2", "--set", "ga.migration_every=2")
 
 

@@ -18,7 +18,7 @@ from evo.evolution.toolbox import Individual, cross, drawing_from, fitness_class
 from evo.plugins import registry
 from evo.store.run import Run
 from tests.algorithms.test_ga import drive, make, scores
-from tests.helpers.calling import SMALL, called, summary_of
+from tests.helpers.calling import called, summary_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "algorithms" / "operators.py"
@@ -54,11 +54,10 @@ def chance(child): child.log_sigma = -np.random.rand(); return (child,)
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Path:
-    shutil.copy(EXAMPLE, tmp_path / "operators.py")
-    (tmp_path / "wrong.py").write_text(WRONG)
-    (tmp_path / "small.toml").write_text(SMALL)
-    return tmp_path
+def experiment(small: Path) -> Path:
+    shutil.copy(EXAMPLE, small / "operators.py")
+    (small / "wrong.py").write_text(WRONG)
+    return small
 
 
 @pytest.mark.long

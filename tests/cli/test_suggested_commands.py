@@ -14,10 +14,10 @@ import pytest
 import evo
 from evo.errors import typed as typed_words
 from evo.plugins import registry
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import SMALL, called, small_with
 from tests.helpers.sampling import sampled
 
-WALK = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "treacherous"')
+WALK = small_with(environment='id = "treacherous"')
 PLUGIN = ("--plugin", "tests.workers.treacherous")
 SPENT = ("--set", "run.budget={frames = 1}")
 
@@ -85,12 +85,11 @@ def test_words_of_any_bytes_are_typed_so_that_a_shell_reads_the_same() -> None:
     assert line.isprintable()
 
 
-def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    out, _ = called(tmp_path, "small.toml", "--generations", 1, "--run-dir", os.fsdecode(b"r\xff"), "--no-report")
+def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(small: Path) -> None:
+    out, _ = called(small, "small.toml", "--generations", 1, "--run-dir", os.fsdecode(b"r\xff"), "--no-report")
     line = next(line for line in out.splitlines() if " evaluate " in line)
     name = subprocess.run(["bash", "-c", f"printf '%s ' {line}"], check=True, capture_output=True).stdout.split()[4]
-    assert "test episodes" in called(tmp_path, "evaluate", os.fsdecode(name), program="evo")[0]
+    assert "test episodes" in called(small, "evaluate", os.fsdecode(name), program="evo")[0]
 
 
 TIRING = """
@@ -119,8 +118,8 @@ gymnasium.register(id="Tiring-v0", entry_point=Tiring, max_episode_steps=10)
 
 def test_an_error_in_a_late_step_says_what_is_saved_and_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "tiring.py").write_text(TIRING)
-    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "gymnasium:Tiring-v0"')
-    (tmp_path / "small.toml").write_text(text.replace("generations = 4", "generations = 1000"))
+    text = small_with(run="generations = 1000", environment='id = "gymnasium:Tiring-v0"')
+    (tmp_path / "small.toml").write_text(text)
     _, err = called(tmp_path, "small.toml", "--plugin", "tiring", "--run-dir", "run", "--no-report", code=2)
     (line,) = (line for line in err.splitlines() if "tired" in line)
     assert re.search(r"; [\d,]+ generations? (is|are) saved; continue with: .* resume run --plugin tiring$", line)

@@ -35,7 +35,7 @@ from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import COUNTED
 from evo.workers.hardware import cores
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import ROOT, SMALL, called, small_with
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
 COMPARISON = """
@@ -655,7 +655,7 @@ def test_tables_go_to_a_file_with_the_ending_of_their_format(folder: Path, form:
 def typed(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "evo", "compare", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        start_new_session=True,
     )  # fmt: skip
 
 
@@ -773,7 +773,7 @@ def test_a_comparison_that_is_killed_and_started_again_ends_with_the_same_table(
 def test_a_run_whose_candidates_end_their_workers_fails_and_the_others_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    walk = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "treacherous"').replace("serial", "processes")
+    walk = small_with(environment='id = "treacherous"', workers='backend = "processes"')
     (folder / "two.toml").write_text(walk)
     (folder / "both.toml").write_text(COMPARISON.replace("[1, 2]", "[1]"))
     monkeypatch.setenv("DEADLY", "all")

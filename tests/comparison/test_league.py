@@ -19,28 +19,8 @@ from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.rollouts.seatings import RANDOM_MOVES, SeatPlayer, play_seats
 from evo.statistics import cycles, ratings
-from tests.helpers.calling import called, summary_of
+from tests.helpers.calling import called, small_with, summary_of
 from tests.helpers.sampling import sampled
-
-RUN = """
-[run]
-generations = 2
-[environment]
-id = "tictactoe"
-[policy]
-kind = "mlp"
-dense = [{}]
-[workers]
-backend = "serial"
-[validation]
-every = 1
-episodes = 32
-[test]
-episodes = 50
-[ga]
-population = 64
-episodes = 8
-"""
 
 
 def planted(
@@ -138,7 +118,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with two runs whose networks have other layers."""
     place = tmp_path_factory.mktemp("league")
     for name, width in (("narrow", 4), ("wide", 16)):
-        (place / f"{name}.toml").write_text(RUN.format(width))
+        experiment = small_with(
+            run="generations = 2", environment='id = "tictactoe"', policy=f'kind = "mlp"\ndense = [{width}]',
+            validation="every = 1\nepisodes = 32", test="episodes = 50", ga="population = 64\nepisodes = 8",
+        )  # fmt: skip
+        (place / f"{name}.toml").write_text(experiment)
         summary_of(place, f"{name}.toml", "--run-dir", name, "--no-report")
     return place
 

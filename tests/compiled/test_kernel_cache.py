@@ -18,7 +18,7 @@ from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.rollouts.rollout import LanesKernel, play_episodes
 from tests.compiled.falling import Options, make
-from tests.helpers.calling import SMALL, called, command
+from tests.helpers.calling import called, command
 
 ROOT = Path(__file__).parents[2]
 
@@ -305,10 +305,9 @@ def test_without_a_home_there_is_no_folder_of_the_name_of_a_tilde(
     assert not (tmp_path / "~").exists()
 
 
-def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--generations", 1)
-    experiment = Experiment.load(tmp_path / "small.toml")
+def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(small: Path) -> None:
+    called(small, "small.toml", "--generations", 1)
+    experiment = Experiment.load(small / "small.toml")
     assert not missing_kernels(experiment)
     environment = environment_of(experiment.environment)
     arguments = LanesKernel(experiment.network(), None).arguments
@@ -317,38 +316,36 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     other = make(Options()).game.make_state(16)
     assert not kernel_cache.is_kept(play_episodes, *arguments, other._replace(state=other.state._replace(ball=None)))
     segments = ("--algorithm", "a2c", "--set", "a2c.envs=4", "--set", "a2c.horizon=4")
-    called(tmp_path, "small.toml", "--generations", 1, *segments)
-    assert not missing_kernels(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))
+    called(small, "small.toml", "--generations", 1, *segments)
+    assert not missing_kernels(Experiment.load(small / "small.toml", algorithm="a2c"))
 
 
 @pytest.mark.long
 def test_a_first_run_says_what_it_has_compiled_and_what_learns_is_compiled_while_workers_compile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(small / "cache"))
     words = ["--algorithm", "ppo"]
     for option in ("ppo.envs=8", "workers.backend=processes", "workers.count=1"):
         words += ["--set", option]
-    with command(tmp_path, "small.toml", "--generations", 1, *words) as process:
+    with command(small, "small.toml", "--generations", 1, *words) as process:
         lines = process.communicate(timeout=600)[0].splitlines()
     kinds = ["learning", "playing", "recording transitions"]  # the first is this process's own
     assert lines[2].endswith("once on this machine: playing, recording transitions, learning ...")
     assert [line.partition(" after ")[0] for line in lines[3:6]] == [
         f"compiled {number} of 3 ({kind})" for number, kind in enumerate(kinds, 1)
     ]
-    with command(tmp_path, "small.toml", "--generations", 1, *words) as process:
+    with command(small, "small.toml", "--generations", 1, *words) as process:
         assert "compil" not in process.communicate(timeout=600)[0]
 
 
 @pytest.mark.parametrize(("missing", "said"), [(False, "starting workers, then"), (True, "compiling kernels, then")])
 def test_what_is_awaited_is_what_is_done(
-    tmp_path: Path, missing: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    small: Path, missing: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
     shown = display.Display()
     monkeypatch.setattr(training, "missing_kernels", lambda experiment: ["playing"] if missing else [])
     monkeypatch.setattr(training, "display_for", lambda quiet, verbose: shown)
-    out = called(tmp_path, "small.toml", "--generations", 1)[0]
+    out = called(small, "small.toml", "--generations", 1)[0]
     assert ("once on this machine" in out) == missing
     assert shown.awaited == f"{said} the first generation"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
 import subprocess
 import sys
@@ -134,7 +133,6 @@ def test_a_real_process_ends_the_same_way(tmp_path: Path, number: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "evo.run", str(tmp_path / "experiment.toml"), "--dry-run", "--json"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         timeout=120,
         check=False,

@@ -24,7 +24,7 @@ from evo.networks.network import Network, Options
 from evo.workers.hardware import VISIBLE
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
-from tests.cuda.test_gpu_runs import ROOT, TINY
+from tests.cuda.test_gpu_runs import TINY
 from tests.evaluators.test_evaluators import until
 
 needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_a_run_whose_learner_hangs_on_a_gpu(tmp_path: Path, asynchro
     (tmp_path / "tiny.toml").write_text(TINY)
     words = ["tiny.toml", "--algorithm", "ppo", "--backend", "serial", "--set", "learner.device=gpu", "--json"]
     line = [sys.executable, "-m", "evo.run", *words, "--set", f"ppo.asynchronous={str(asynchronous).lower()}"]
-    there = {**os.environ, "PYTHONPATH": str(ROOT), VISIBLE: "0", driver.STAND_IN: "tests.cuda.test_driver:Hanging"}
+    there = {**os.environ, VISIBLE: "0", driver.STAND_IN: "tests.cuda.test_driver:Hanging"}
     run = subprocess.Popen(line, cwd=tmp_path, env=there, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert until((tmp_path / "hangs").exists, 300)
     run.send_signal(signal.SIGINT)

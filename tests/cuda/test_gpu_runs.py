@@ -60,7 +60,7 @@ def run(where: Path, *words: str, code: int = 0, **environment: str) -> dict[str
     """Run the command, and return the JSON that it ends with."""
     (where / "tiny.toml").write_text(TINY)
     line = [sys.executable, "-m", "evo.run", *words, "--json"]
-    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    there = {**os.environ, **environment}
     done = subprocess.run(line, cwd=where, env=there, capture_output=True, text=True, timeout=900)
     assert done.returncode == code, done.stderr[-3000:]
     return {**json.loads(done.stdout.splitlines()[-1]), "stderr": done.stderr}

@@ -247,10 +247,9 @@ def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: P
     assert "not a run directory" in called(tmp_path, "doctor", "none", program="evo", code=3)[1]
 
 
-def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--generations", 12)
-    run = Run(tmp_path / "run", trusted=True)
+def test_the_takeover_of_a_population_is_that_of_its_ancestors(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report", "--generations", 12)
+    run = Run(small / "run", trusted=True)
     records = list(run.store.records())
     ages = []
     for one in range(len(records[-1]["survivors"])):  # every line of descent by itself

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +30,8 @@ def test_a_notebook_runs_to_its_end(notebook: Path, tmp_path: Path) -> None:
     for folder in ("experiments", "champions"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "notebook.py").write_text(script(notebook))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "notebook.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.splitlines()) > 3
 

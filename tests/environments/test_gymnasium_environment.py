@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from evo.rollouts.rollout import Rollout
 from evo.run import generations
 from evo.training.beginning import open_or_begin
 from evo.training.session import Session
-from tests.helpers.calling import ROOT, SMALL, called, summary_of
+from tests.helpers.calling import called, small_with, summary_of
 
 
 def cart_pole(**options: object) -> Rollout:
@@ -360,8 +359,7 @@ gymnasium.register("{name}/Walk-v0", Walk)
 def registered(tmp_path: Path, name: str, generator: str = "self.np_random") -> tuple[object, ...]:
     """Write a module that registers an environment, and an experiment in it; return how to run that."""
     (tmp_path / f"{name}.py").write_text(MODULE.format(generator=generator, name=name))
-    snake = "size = 5\nwindow = 5\nstarvation = 30"
-    (tmp_path / "small.toml").write_text(SMALL.replace(snake, f'id = "gymnasium:{name}/Walk-v0"'))
+    (tmp_path / "small.toml").write_text(small_with(environment=f'id = "gymnasium:{name}/Walk-v0"'))
     return ("small.toml", "--plugin", name, "--generations", 1, "--run-dir", "run")
 
 
@@ -394,10 +392,9 @@ def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(
     summary_of(
         tmp_path, words[0], *variant, "--run-dir", "run", apart=True
     )  # registered by another module than its own
-    found = {**os.environ, "PYTHONPATH": str(ROOT)}
     for command in commands:
         line = [sys.executable, "-m", "evo", command, "run"]
-        done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 2, done.stderr
         assert "DIFFERS" not in done.stdout
         assert "--plugin MODULE" in done.stderr

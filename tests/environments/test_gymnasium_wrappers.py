@@ -11,7 +11,7 @@ from evo.config.experiment import Experiment
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError, MissingPluginError
 from evo.plugins import registry
-from tests.helpers.calling import called
+from tests.helpers.calling import called, small_with
 
 OWN = """
 import gymnasium
@@ -26,23 +26,11 @@ class Fails(gymnasium.Wrapper):
     def __init__(self, env):
         raise ValueError("no room")
 """
-EXPERIMENT = """
-[run]
-generations = 1
-[environment]
-id = "gymnasium:CartPole-v1"
-max_steps = 5
-wrappers = ["own_wrappers:Dearer"]
-[policy]
-kind = "linear"
-[ga]
-population = 4
-parents = 2
-elites = 1
-episodes = 1
-[workers]
-backend = "serial"
-"""
+EXPERIMENT = small_with(
+    run="generations = 1", policy='kind = "linear"',
+    environment='id = "gymnasium:CartPole-v1"\nmax_steps = 5\nwrappers = ["own_wrappers:Dearer"]',
+    ga="population = 4\nparents = 2\nelites = 1\nepisodes = 1",
+)  # fmt: skip
 
 
 def wrapped(*names: str) -> Options:
@@ -92,7 +80,7 @@ def test_wrappers_of_a_plug_in_change_what_is_played_and_their_failures_are_name
     (tmp_path / "own.toml").write_text(EXPERIMENT)
     monkeypatch.syspath_prepend(tmp_path)
     _, err = called(tmp_path, "own.toml", "--run-dir", "run", code=2)
-    assert "own.toml:7: environment.wrappers: own_wrappers:Dearer needs its module: add --plugin own_wrappers" in err
+    assert "own.toml:6: environment.wrappers: own_wrappers:Dearer needs its module: add --plugin own_wrappers" in err
     try:
         _, err = called(
             tmp_path, "own.toml", "--plugin", "own_wrappers", "--set", 'environment.wrappers=["own_wrappers:Fails"]',

@@ -207,36 +207,30 @@ def test_workers_need_a_function_that_they_can_import(tmp_path: Path) -> None:
         evo.maximise(lambda weights: 0.0, 2, workers=0, run_dir=tmp_path / "run")
 
 
-@pytest.mark.parametrize("algorithm", ["map_elites", "cma_me"])
-def test_an_archive_returns_no_vector_that_is_worse_than_one_that_was_called(tmp_path: Path, algorithm: str) -> None:
-    values = list[float]()
-
-    def counted(weights: np.ndarray) -> tuple[float, float]:
-        values.append(curves.sphere(weights - 1))
-        return values[-1], float(weights[0])
-
-    grid = {"descriptors": ["first"], "low": [-2.0], "high": [2.0], "bins": [50], **FEW[algorithm]}
-    search = functools.partial(evo.minimise, counted, 3, algorithm=algorithm, measures=["first"], **{algorithm: grid})
-    whole = search(generations=7, run_dir=tmp_path / "whole")
-    assert whole.fitness == min(values)
-    search(generations=3, run_dir=tmp_path / "parts")
-    parts = search(generations=7, run_dir=tmp_path / "parts")
-    assert parts.run.store.lines[-1].state_hash == whole.run.store.lines[-1].state_hash
-    assert "agrees" in called(tmp_path, "verify", "whole", "--all", program="evo")[0]
+GRID = {"descriptors": ["first"], "low": [-2.0], "high": [2.0], "bins": [50]}
+GA = {"population": 12, "parents": 4, "sigma": 1.0}
 
 
-@pytest.mark.parametrize("options", [{}, {"crossover": "none", "selection": "tournament", "tournament": 2}])
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("ga", GA),
+        ("ga", {**GA, "crossover": "none", "selection": "tournament", "tournament": 2}),
+        ("map_elites", {**GRID, **FEW["map_elites"]}),
+        ("cma_me", {**GRID, **FEW["cma_me"]}),
+    ],
+)
 def test_no_search_returns_a_vector_that_is_worse_than_one_that_was_called(
-    tmp_path: Path, options: dict[str, object]
+    tmp_path: Path, algorithm: str, options: dict[str, object]
 ) -> None:
-    values = list[float]()
+    values, measures = list[float](), ["first"] if "bins" in options else None
 
-    def counted(weights: np.ndarray) -> float:
+    def counted(weights: np.ndarray) -> float | tuple[float, float]:
         values.append(curves.sphere(weights - 1))
-        return values[-1]
+        return (values[-1], float(weights[0])) if measures else values[-1]
 
-    options = {"population": 12, "parents": 4, "sigma": 1.0, **options}
-    search = functools.partial(evo.minimise, counted, 3, algorithm="ga", ga=options)
+    how: Any = {algorithm: options} if measures is None else {algorithm: options, "measures": measures}
+    search = functools.partial(evo.minimise, counted, 3, algorithm=algorithm, **how)
     whole = search(generations=7, run_dir=tmp_path / "whole")
     assert whole.fitness == min(values)
     search(generations=3, run_dir=tmp_path / "parts")

@@ -498,17 +498,22 @@ def master(then: str, **options: object) -> subprocess.Popen[str]:
     )  # type: ignore[call-overload, no-any-return]
 
 
+def assert_gone_when_killed(process: subprocess.Popen[str]) -> None:
+    """Kill a master that prints the pids of its workers; check that none of its family is left two seconds later."""
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.readline().split()]
+    family = children(process.pid)
+    assert set(pids) < family
+    process.kill()
+    process.wait()
+    assert until(lambda: not any(alive(pid) for pid in family), 2.0)
+
+
 @pytest.mark.parametrize("busy", ["", "spin", "hold"])
 def test_workers_are_gone_within_two_seconds_of_the_masters_death(tmp_path: Path, busy: str) -> None:
     jobs = f"[Job(n, 60, {busy!r}, tally=__import__('pathlib').Path({str(tmp_path)!r})) for n in range(2)]"
     with master(f"pool.map({jobs})") as process:
-        assert process.stdout is not None
-        pids = [int(word) for word in process.stdout.readline().split()]
-        family = children(process.pid)
-        assert set(pids) < family
-        process.kill()
-        process.wait()
-        assert until(lambda: not any(alive(pid) for pid in family), 2.0)
+        assert_gone_when_killed(process)
 
 
 def test_ctrl_c_reaches_the_master_alone() -> None:
@@ -552,10 +557,7 @@ def test_a_script_without_a_main_guard_and_a_session_without_a_file_work(tmp_pat
     script = MASTER.format(then="print(pool.map([Job(3)]).results)\npool.close()")
     path = tmp_path / "no_guard.py"
     path.write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(path)] if how == "script" else [sys.executable, "-"]
-    done = subprocess.run(
-        command, input=script, capture_output=True, text=True, env=environment, timeout=20, check=True
-    )
+    done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.splitlines()[1:] == ["[(30, b'')]"]
     assert done.stderr == ""

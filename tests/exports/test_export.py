@@ -28,7 +28,7 @@ from evo.networks.network import Options as Policy
 from evo.store.champion import read_champion
 from evo.store.run import Run
 from evo.workers.devices import INSTALL
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import ROOT, called, small_with
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import random_observations
 
@@ -42,7 +42,7 @@ POLICIES = {
 @pytest.fixture(scope="module", params=[pytest.param("mlp", marks=pytest.mark.long), "cnn"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp(request.param)
-    (where / "small.toml").write_text(SMALL.replace(POLICIES["mlp"], POLICIES[request.param]))
+    (where / "small.toml").write_text(small_with(policy=POLICIES[request.param]))
     called(where, "small.toml", "--run-dir", "run", "--generations", 1)
     return where / "run"
 
@@ -224,10 +224,8 @@ def normalising(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     """Return the directory of a run whose environment normalises observations, some to their limit."""
     where = tmp_path_factory.mktemp("normalised")
     game = 'id = "gymnasium:CartPole-v1"\nnormalise = 7'
-    small = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", game)
-    if request.param == "tree":
-        small = small.replace(POLICIES["mlp"], 'layers = ["tree 3"]')
-    (where / "small.toml").write_text(small)
+    policy = 'layers = ["tree 3"]' if request.param == "tree" else POLICIES["mlp"]
+    (where / "small.toml").write_text(small_with(environment=game, policy=policy))
     called(where, "small.toml", "--run-dir", "run", "--generations", 1)
     return where / "run"
 

@@ -139,27 +139,26 @@ def test_tensorboard_shows_the_same_numbers_at_the_same_generations(run: Path, t
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that read and write events
-def test_a_run_and_its_resume_write_events_while_they_train(tmp_path: Path) -> None:
+def test_a_run_and_its_resume_write_events_while_they_train(small: Path) -> None:
     words = ("small.toml", "--run-dir", "run", "--no-report", "--tensorboard", "events")
-    (tmp_path / "small.toml").write_text(SMALL)
     if find_spec("tensorboardX") is None:
-        told = called(tmp_path, *words, code=2)[1]
+        told = called(small, *words, code=2)[1]
         assert told.startswith("--tensorboard needs tensorboardX")
-        assert not (tmp_path / "run").exists()
+        assert not (small / "run").exists()
         return
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="the extra `tensorboard` is not installed"
     )
-    (tmp_path / "file").write_text("mine")
+    (small / "file").write_text("mine")
     for wrong in ("file", "file/events"):
-        told = called(tmp_path, *words[:-1], wrong, code=5)[1]
+        told = called(small, *words[:-1], wrong, code=5)[1]
         assert told.startswith(f"cannot write to {wrong}: ")
-        assert not (tmp_path / "run").exists()
-    called(tmp_path, *words, "--generations", 2)
-    called(tmp_path, "--resume", "run", "--generations", 4, "--no-report", "--tensorboard", "events")
-    events = reader.EventAccumulator(str(tmp_path / "events"))
+        assert not (small / "run").exists()
+    called(small, *words, "--generations", 2)
+    called(small, "--resume", "run", "--generations", 4, "--no-report", "--tensorboard", "events")
+    events = reader.EventAccumulator(str(small / "events"))
     events.Reload()
-    source = Run(tmp_path / "run", trusted=True).metrics
+    source = Run(small / "run", trusted=True).metrics
     assert [point.step for point in events.Scalars("best")] == [0, 1, 2, 3]
     assert [point.value for point in events.Scalars("best")] == [np.float32(row["best"]) for row in source]
     assert {1, 3} <= {point.step for point in events.Scalars("test")}

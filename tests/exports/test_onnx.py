@@ -19,7 +19,7 @@ from evo.exports.onnx_model import onnx_model
 from evo.kernels import lanes
 from evo.networks.network import Network, Options
 from snake import SnakeEnv
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import ROOT, called, small_with
 from tests.helpers.networks import random_observations, random_weights
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exports.md").read_text(), re.DOTALL)
@@ -122,7 +122,7 @@ def test_a_champion_acts_alike_in_a_thousand_states_and_plays_by_the_lines_on_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
-    (tmp_path / "small.toml").write_text(SMALL.replace('kind = "mlp"\ndense = [4]', "conv = [[4, 3, 2]]\ndense = [5]"))
+    (tmp_path / "small.toml").write_text(small_with(policy="conv = [[4, 3, 2]]\ndense = [5]"))
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
     out, _ = called(tmp_path, "export", "run", "--to", "onnx", "champion.onnx", program="evo")
     assert "3 scores" in out

@@ -19,7 +19,7 @@ from evo.errors import ConfigurationError, extra
 from evo.exports import metrics
 from evo.process import Stopped
 from evo.store.run import Run
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import called
 
 
 def records_of_wandb(file: Path) -> Iterator[bytes]:
@@ -63,34 +63,32 @@ def scalars_of_mlflow(folder: Path) -> tuple[dict[str, dict[int, float]], dict[s
 @pytest.mark.filterwarnings("ignore")  # of the libraries
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_tracker_gets_the_metrics_and_the_options_offline(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
     words = ("small.toml", "--run-dir", "run", "--no-report", "--generations", 2, "--tracker", name)
     if find_spec(name) is None:
-        assert called(tmp_path, *words, code=2)[1].startswith(f"--tracker {name} needs {name}")
-        assert not (tmp_path / "run").exists()
+        assert called(small, *words, code=2)[1].startswith(f"--tracker {name} needs {name}")
+        assert not (small / "run").exists()
         return
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("WANDB_DIR", str(small))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (small / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    assert json.loads(called(tmp_path, *words, "--json")[0].splitlines()[-1])["generations"] == 2
+    assert json.loads(called(small, *words, "--json")[0].splitlines()[-1])["generations"] == 2
     if name == "wandb":
-        (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+        (file,) = small.glob("wandb/offline-run-*/*.wandb")
         found, config = scalars_of_wandb(file)
     else:
-        found, config = scalars_of_mlflow(tmp_path / "mlruns")
+        found, config = scalars_of_mlflow(small / "mlruns")
     assert str(config["ga.population"]) == "20"
-    assert config["champion_file"] == str(tmp_path / "run" / "champion.h5")
-    rows = Run(tmp_path / "run", trusted=True).metrics
+    assert config["champion_file"] == str(small / "run" / "champion.h5")
+    rows = Run(small / "run", trusted=True).metrics
     for metric in ("best", "mean", "frames", "validation"):
         assert found[metric] == {generation: row[metric] for generation, row in enumerate(rows)}
 
 
-def test_an_unknown_tracker_is_named_and_those_that_exist(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    assert "choose wandb or mlflow" in called(tmp_path, "small.toml", "--tracker", "comet", code=2)[1]
+def test_an_unknown_tracker_is_named_and_those_that_exist(small: Path) -> None:
+    assert "choose wandb or mlflow" in called(small, "small.toml", "--tracker", "comet", code=2)[1]
 
 
 class Ends:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from evo.records import WORST, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
 from evo.testing.environments import PlainEnv
-from tests.helpers.calling import ROOT, command, summary_of
+from tests.helpers.calling import command, summary_of
 from tests.helpers.sampling import sampled
 
 CATALOGUE = Path(__file__).parents[2] / "evo" / "games" / "catalogue"
@@ -130,8 +129,7 @@ def test_a_run_of_a_game_that_reads_outside_of_its_arrays_late_ends_with_its_lin
     if not replayed:
         return
     line = [sys.executable, "-m", "evo", "replay", "run", "--plugin", "late", "--json"]
-    found = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     assert "step failed outside of its arrays (late.py:19)" in done.stderr
 
@@ -185,8 +183,7 @@ def test_a_game_that_has_changed_is_not_played_on_and_what_it_scores_is_told_to_
     assert process.returncode == 2
     assert "the code of the game or the function differs from that of the run" in told
     line = [sys.executable, "-m", "evo", "evaluate", "run", *words[:2], "--episodes", "10"]
-    found = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*line, "--json"], cwd=tmp_path, env=found, capture_output=True, text=True, check=True)
+    done = subprocess.run([*line, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1])["max"] == 2.0  # compiled anew
     assert (
         "the code of the game or the function differs from that of the run; what is played now is not what"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,44 +16,32 @@ from evo.cli.main import main, main_run
 from evo.process import STOPPING
 
 ROOT = Path(__file__).parents[2]
-SMALL = """
-[run]
-generations = 4
-[environment]
-size = 5
-window = 5
-starvation = 30
-[policy]
-kind = "mlp"
-dense = [4]
-[workers]
-backend = "serial"
-[validation]
-every = 1
-episodes = 8
-finalists = 2
-[test]
-every = 2
-episodes = 20
-[ga]
-population = 20
-parents = 4
-elites = 2
-episodes = 4
-crossover = "none"
-"""
+SECTIONS = {
+    "run": "generations = 4",
+    "environment": "size = 5\nwindow = 5\nstarvation = 30",
+    "policy": 'kind = "mlp"\ndense = [4]',
+    "workers": 'backend = "serial"',
+    "validation": "every = 1\nepisodes = 8\nfinalists = 2",
+    "test": "every = 2\nepisodes = 20",
+    "ga": 'population = 20\nparents = 4\nelites = 2\nepisodes = 4\ncrossover = "none"',
+}
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
+
+
+def small_with(**sections: str) -> str:
+    """Return the small experiment with the lines of these sections in place of its own."""
+    return "".join(f"[{name}]\n{lines}\n" for name, lines in {**SECTIONS, **sections}.items())
+
+
+SMALL = small_with()
 
 
 @contextmanager
 def command(where: Path, *words: object, program: Sequence[str] = ("-m", "evo.run")) -> Iterator[subprocess.Popen[str]]:
     """Start the command as a process of its own."""
     line = [sys.executable, *program, *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        line, cwd=where, text=True, env=environment, stdout=pipe, stderr=pipe, start_new_session=True
-    )
+    process = subprocess.Popen(line, cwd=where, text=True, stdout=pipe, stderr=pipe, start_new_session=True)
     with process:
         try:
             yield process

@@ -29,7 +29,6 @@ from evo.learning.exact.plan import BLOCK, plan
 from evo.learning.exact.weights import step
 from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, PolicyLoss
 from evo.networks.network import Network, Options
-from tests.helpers.calling import ROOT
 from tests.helpers.networks import layered, networks, random_observations, random_weights
 from tests.helpers.sampling import sampled
 from tests.learning import plain_passes as plain
@@ -430,7 +429,7 @@ def digest(threads: int) -> str:
 )
 def test_no_instruction_set_and_no_number_of_threads_changes_a_bit(features: str) -> None:
     told = {} if not features else {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features.removeprefix("generic")}
-    environment = {**os.environ, **told, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **told}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "3"], env=environment, capture_output=True, text=True, check=True
     )

@@ -21,7 +21,6 @@ from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
-from tests.helpers.calling import ROOT
 from tests.helpers.learning import tensorflow  # noqa: F401
 
 pytestmark = pytest.mark.long  # a learner in TensorFlow
@@ -150,7 +149,7 @@ np.savez(sys.argv[2], first=made.state()["first"], error=told["error"], how=how)
 
 @pytest.mark.long
 def test_every_thread_has_a_part_of_its_own_and_the_sums_are_in_order(tmp_path: Path) -> None:
-    told, environment = [], {**os.environ, "PYTHONPATH": str(ROOT), VISIBLE: NO_GPU}
+    told, environment = [], {**os.environ, VISIBLE: NO_GPU}
     for number, threads in enumerate((1, 3, 3)):
         out = tmp_path / f"{number}.npz"
         command = [sys.executable, "-c", THREADS, str(threads), str(out)]

@@ -21,7 +21,7 @@ from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.setup import LearnerOptions
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
-from tests.helpers.calling import summary_of
+from tests.helpers.calling import small_with, summary_of
 from tests.helpers.specs import make, spec
 
 
@@ -182,37 +182,10 @@ def test_auto_plays_every_activation_with_the_exact_kernel(tmp_path: Path) -> No
     assert Experiment.load(path, 'policy.inference="tensorflow"').policy.player == "tensorflow"
 
 
-SMALL = """
-[run]
-generations = 2
-[environment]
-size = 5
-window = 5
-starvation = 15
-[policy]
-conv = [[4, 3, 2]]
-dense = [8]
-inference = "tensorflow"
-[workers]
-backend = "serial"
-[validation]
-every = 1
-episodes = 8
-finalists = 2
-[test]
-every = 9
-episodes = 8
-[ga]
-population = 20
-parents = 4
-elites = 2
-episodes = 4
-"""
-
-
 @pytest.mark.long
 def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) -> None:
-    (tmp_path / "cut.toml").write_text(SMALL)
+    policy = 'conv = [[4, 3, 2]]\ndense = [8]\ninference = "tensorflow"'
+    (tmp_path / "cut.toml").write_text(small_with(run="generations = 2", policy=policy))
     summaries = {
         size: summary_of(
             tmp_path, "cut.toml", "--run-dir", f"cut-{size}", "--set", f"workers.candidates_per_task={size}"

@@ -11,7 +11,7 @@ import pytest
 
 from evo.games.primitives import Random, clock_of
 from evo.records import GOES_ON
-from tests.helpers.calling import ROOT, called
+from tests.helpers.calling import ROOT, called, small_with
 from tests.pages.pages import bits_of, core_for, core_of, data_of, environment_named, hexed, in_node, needs_node
 
 GAMES: dict[str, dict[str, Any]] = {
@@ -70,25 +70,10 @@ def test_the_gallery_plays_the_recorded_matches(game: str, tmp_path: Path) -> No
     assert count == 200
 
 
-SHORT = """
-[run]
-algorithm = "ga"
-generations = 1
-[environment]
-id = "connect_four"
-opponents = { players = ["one_ply"] }
-[policy]
-kind = "mlp"
-dense = [8]
-[ga]
-population = 8
-parents = 2
-episodes = 2
-[validation]
-episodes = 4
-[test]
-episodes = 4
-"""
+SHORT = small_with(
+    run="generations = 1", environment='id = "connect_four"\nopponents = { players = ["one_ply"] }',
+    ga="population = 8\nparents = 2\nepisodes = 2",
+)  # fmt: skip
 
 
 @needs_node

@@ -26,7 +26,7 @@ from evo.planning.memory import Peak, Watch
 from evo.planning.probe import Probe, ProbedGeneration, ProbedRound, Sampled, probe
 from evo.records import Episodes, Played, Task, WeightSource
 from evo.workers.hardware import cores
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import SMALL, called
 
 LONGER = SMALL.replace('backend = "serial"', 'backend = "processes"\ncount = 2').replace("every = 2", "every = 50")
 GA = LONGER.replace("generations = 4", "generations = 400").replace("population = 20", "population = 64")
@@ -56,11 +56,8 @@ def probed(*generations: ProbedGeneration, **changes: Any) -> Probe:
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Experiment:
-    (tmp_path / "small.toml").write_text(SMALL)
-    return Experiment.load(
-        tmp_path / "small.toml", "run.generations=1000", "test.every=500", "run.budget={frames=2000}"
-    )
+def experiment(small: Path) -> Experiment:
+    return Experiment.load(small / "small.toml", "run.generations=1000", "test.every=500", "run.budget={frames=2000}")
 
 
 def test_time_and_disk_are_those_of_the_generations_that_are_needed(experiment: Experiment) -> None:
@@ -187,9 +184,8 @@ def test_the_estimate_is_within_a_quarter_of_what_then_happens(tmp_path: Path, t
     assert set(Path(tempfile.gettempdir()).glob("evo-plan-*")) <= before
     found = json.loads(out.splitlines()[-1])
     line = [sys.executable, "-m", "evo.run", "tiny.toml", "--run-dir", "run", "--json", "--quiet", "--no-report"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=pipe, text=True)
+    process = subprocess.Popen(line, cwd=tmp_path, stdout=pipe, text=True)
     with process, Watch(process.pid) as watch:
         summary = json.loads(process.communicate()[0].splitlines()[-1])
     used = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())

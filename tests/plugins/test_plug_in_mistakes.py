@@ -16,7 +16,7 @@ import pytest
 from evo.errors import ConfigurationError
 from evo.plugins import code as code_of_plugins
 from evo.plugins import registry
-from tests.helpers.calling import SMALL, called, command, summary_of
+from tests.helpers.calling import called, command, small_with, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -57,6 +57,7 @@ if "{where}" == "import":
 """
 SOONER = ("-c", "from evo.plugins import mistakes; mistakes.LONG = 0.5; from evo.cli import main; main.main_run()")
 NUMBERS = count()
+CLIMBER = (Path(__file__).parent / "climber.py").read_text()
 
 
 def written(tmp_path: Path, source: str, old: str, new: str) -> str:
@@ -64,7 +65,6 @@ def written(tmp_path: Path, source: str, old: str, new: str) -> str:
     assert source.count(old) == 1
     name = f"mistaken{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(source.replace(old, new))
-    (tmp_path / "small.toml").write_text(SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", f'id = "{name}"'))
     return name
 
 
@@ -119,7 +119,9 @@ def test_plug_ins_are_a_list_of_modules_or_names(wrong: object) -> None:
     ],
 )
 def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert said in failed(tmp_path, written(tmp_path, ENVIRONMENT, old, new))
+    name = written(tmp_path, ENVIRONMENT, old, new)
+    (tmp_path / "small.toml").write_text(small_with(environment=f'id = "{name}"'))
+    assert said in failed(tmp_path, name)
 
 
 @pytest.mark.long
@@ -132,8 +134,9 @@ def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str
     ],
 )
 def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: str, said: str) -> None:
-    words = ("--backend", "processes", "--workers", 1)
-    assert said in failed(tmp_path, written(tmp_path, ENVIRONMENT, old, new), *words)
+    name = written(tmp_path, ENVIRONMENT, old, new)
+    (tmp_path / "small.toml").write_text(small_with(environment=f'id = "{name}"'))
+    assert said in failed(tmp_path, name, "--backend", "processes", "--workers", 1)
 
 
 @pytest.mark.parametrize(
@@ -198,18 +201,16 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
         ('section."""', 'section."""\n    at: int = "x"', "the option at has the default 'x': Input should be a valid"),
     ],
 )
-def test_a_mistake_of_an_algorithm_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), old, new)
-    (tmp_path / "small.toml").write_text(SMALL)
-    assert said in failed(tmp_path, name, "--algorithm", name)
+def test_a_mistake_of_an_algorithm_is_named(small: Path, old: str, new: str, said: str) -> None:
+    name = written(small, CLIMBER, old, new)
+    assert said in failed(small, name, "--algorithm", name)
 
 
-def test_an_algorithm_whose_state_does_not_restore_is_not_resumed(tmp_path: Path) -> None:
+def test_an_algorithm_whose_state_does_not_restore_is_not_resumed(small: Path) -> None:
     line = 'self.weights = np.array(state["position"], np.float32)'
-    name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), line, "pass")
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--plugin", name, "--algorithm", name, "--generations", 1, "--run-dir", "run")
-    _, said = called(tmp_path, "--resume", "run", "--plugin", name, "--generations", 2, code=2)
+    name = written(small, CLIMBER, line, "pass")
+    called(small, "small.toml", "--plugin", name, "--algorithm", name, "--generations", 1, "--run-dir", "run")
+    _, said = called(small, "--resume", "run", "--plugin", name, "--generations", 2, code=2)
     assert "Climber.restore gave the array 'position' of another value; after it `state` must return" in said
 
 
@@ -229,9 +230,6 @@ def test_a_file_elsewhere_is_answered_with_its_folder(tmp_path: Path) -> None:
     said = f"--plugin {tmp_path}/mine.py: cannot be named from here: type the command in {tmp_path}, with --plugin mine"
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         registry.load([f"{tmp_path}/mine.py"])
-
-
-CLIMBER = (Path(__file__).parent / "climber.py").read_text()
 
 
 @pytest.mark.parametrize("typed", ["sub{}/mine.py", "./sub{}/mine.py", "{here}/sub{}/mine.py"])
@@ -263,14 +261,13 @@ def test_a_file_whose_name_is_another_module_s_is_refused(tmp_path: Path, monkey
 
 
 @pytest.mark.long
-def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "mine.py").write_text(CLIMBER)
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(small: Path) -> None:
+    (small / "inner").mkdir()
+    (small / "inner" / "mine.py").write_text(CLIMBER)
     words = ("--plugin", "inner/mine.py", "--backend", "processes", "--workers", 1, "--generations")
-    first = summary_of(tmp_path, "small.toml", "--algorithm", "mine", *words, 1, "--run-dir", "run", apart=True)
+    first = summary_of(small, "small.toml", "--algorithm", "mine", *words, 1, "--run-dir", "run", apart=True)
     assert first["generations"] == 1
-    assert summary_of(tmp_path, "--resume", "run", *words, 2, apart=True)["generations"] == 2
+    assert summary_of(small, "--resume", "run", *words, 2, apart=True)["generations"] == 2
 
 
 def anew(where: Path, *words: object, code: int = 0) -> tuple[str, str]:
@@ -285,29 +282,28 @@ def anew(where: Path, *words: object, code: int = 0) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("in_package", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(tmp_path: Path, in_package: bool) -> None:
+def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(small: Path, in_package: bool) -> None:
     name = f"changing{next(NUMBERS)}"
-    folder = tmp_path / f"of_{name}" if in_package else tmp_path
+    folder = small / f"of_{name}" if in_package else small
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.py").write_text(CLIMBER)
-    (tmp_path / "small.toml").write_text(SMALL)
     plugin = ("--plugin", f"of_{name}.{name}" if in_package else name)
     words = ("--algorithm", name, *plugin, "--generations")
-    anew(tmp_path, "run", "small.toml", *words, 1, "--run-dir", "run")
+    anew(small, "run", "small.toml", *words, 1, "--run-dir", "run")
     changed = folder / "constants.py" if in_package else folder / f"{name}.py"  # a file of the package counts
     changed.write_text(CLIMBER + "\n")
     resume = ("--resume", "run", *plugin, "--generations", 2)
-    _, err = anew(tmp_path, "run", *resume, code=2)
+    _, err = anew(small, "run", *resume, code=2)
     assert f"run was begun with other code:\nthe code of plug-in {plugin[1]} differs from that of the run\n" in err
     assert "--fork NAME" in err
-    out, _ = anew(tmp_path, "verify", "run", *plugin, code=3)
+    out, _ = anew(small, "verify", "run", *plugin, code=3)
     assert "not what it says" not in out
     assert f"DIFFERS  the code of plug-in {plugin[1]} differs from that of the run\n" in out
     assert "nothing can be replayed here, for what DIFFERS; the rest agrees: 1 generation" in out
-    assert "generation 2/2" in anew(tmp_path, "run", *resume, "--fork", "other")[0]
+    assert "generation 2/2" in anew(small, "run", *resume, "--fork", "other")[0]
     changed.unlink() if in_package else changed.write_text(CLIMBER)
-    assert "generation 2/2" in anew(tmp_path, "run", *resume)[0]
-    assert "agrees: 2 generations" in anew(tmp_path, "verify", "run", *plugin)[0]
+    assert "generation 2/2" in anew(small, "run", *resume)[0]
+    assert "agrees: 2 generations" in anew(small, "verify", "run", *plugin)[0]
 
 
 def test_files_of_its_folder_that_a_plug_in_imports_are_its_code_and_no_others(
@@ -363,8 +359,7 @@ def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_
     tmp_path: Path,
 ) -> None:
     (tmp_path / "lively.py").write_text(LIVELY)
-    snake = "size = 5\nwindow = 5\nstarvation = 30"
-    (tmp_path / "small.toml").write_text(SMALL.replace(snake, 'id = "gymnasium:lively/Walk-v0"'))
+    (tmp_path / "small.toml").write_text(small_with(environment='id = "gymnasium:lively/Walk-v0"'))
     with command(tmp_path, "small.toml", "--plugin", "lively", "--generations", 1, "--json") as process:
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err

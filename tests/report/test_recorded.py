@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from evo.plugins import registry
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import ROOT, called, small_with
 from tests.report.reports import Page
 
 GALLERY = ROOT / "docs" / "gallery"
 WITHOUT = {"gymnasium", "problem", "snake", "game_2048"}  # Snake's page is large, and 2048 takes long to train
-CATCH = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "catch"')
+CATCH = small_with(environment='id = "catch"')
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from evo.store.metrics import one_line
 from evo.store.run import Run
 from evo.store.store import Store
 from snake.rules import Game
-from tests.helpers.calling import ROOT, SMALL, called, summary_of
+from tests.helpers.calling import ROOT, SMALL, called, small_with, summary_of
 from tests.report.reports import Page, bodies, pictures
 
 HOSTILE = "<script>alert(1)<!--"
@@ -386,8 +386,7 @@ def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(
 
 @pytest.mark.long
 def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -> None:
-    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "catch"')
-    (tmp_path / "catch.toml").write_text(text)
+    (tmp_path / "catch.toml").write_text(small_with(environment='id = "catch"'))
     called(tmp_path, "catch.toml", "--run-dir", "run", "--generations", "2")
     page = Page(tmp_path / "run" / "report.html")
     replay = page.data["replays"][0]
@@ -426,28 +425,26 @@ def test_several_runs_need_a_name_and_something_else_is_no_run(run: Path) -> Non
         evo.write_report(run / "champion.h5")
 
 
-def test_a_file_that_is_no_report_is_not_replaced_unless_it_is_named(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
-    mine, said = tmp_path / "run" / "report.html", "run/report.html is there, and is no page of this program; move it"
+def test_a_file_that_is_no_report_is_not_replaced_unless_it_is_named(small: Path) -> None:
+    called(small, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
+    mine, said = small / "run" / "report.html", "run/report.html is there, and is no page of this program; move it"
     mine.write_text("<h1>mine</h1>")
-    out, err = called(tmp_path, "--resume", "run", "--generations", "2")
+    out, err = called(small, "--resume", "run", "--generations", "2")
     assert f"note: no report was written ({said}" in err
     assert "report  " not in out
-    assert called(tmp_path, "report", "run", program="evo", code=2)[1].startswith(said)
+    assert called(small, "report", "run", program="evo", code=2)[1].startswith(said)
     assert mine.read_text() == "<h1>mine</h1>"
-    called(tmp_path, "report", "run", "--output", "run/report.html", program="evo")
-    called(tmp_path, "report", "run", program="evo")  # a page is replaced
+    called(small, "report", "run", "--output", "run/report.html", program="evo")
+    called(small, "report", "run", program="evo")  # a page is replaced
 
 
-def test_a_report_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
-    (tmp_path / "run" / "report.html").mkdir()
-    out, err = called(tmp_path, "--resume", "run", "--generations", "2")
+def test_a_report_that_cannot_be_written_does_not_fail_the_run(small: Path) -> None:
+    called(small, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
+    (small / "run" / "report.html").mkdir()
+    out, err = called(small, "--resume", "run", "--generations", "2")
     assert err.count("note: no report was written") == 1
     assert "report  " not in out
-    assert (tmp_path / "run" / "report.html").is_dir()
+    assert (small / "run" / "report.html").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -468,9 +465,8 @@ def test_a_curve_rises_where_its_last_quarter_still_brings_much(validation: list
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("es", [3, 1]), ("ga", [3, 2, 1, 0])])
 def test_only_a_run_with_a_lineage_has_all_of_its_records_read(
-    algorithm: str, expected: list[int], tmp_path: Path
+    algorithm: str, expected: list[int], small: Path
 ) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
     options = ["--set", "es.population=20", "--set", "es.parents=4", "--set", "es.episodes=4"]
-    called(tmp_path, "small.toml", "--run-dir", "run", "--algorithm", algorithm, "--no-report", *options)
-    assert [generation for generation, _ in Run(tmp_path / "run").newest_records([], 2)] == expected
+    called(small, "small.toml", "--run-dir", "run", "--algorithm", algorithm, "--no-report", *options)
+    assert [generation for generation, _ in Run(small / "run").newest_records([], 2)] == expected

@@ -6,47 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.calling import summary_of
+from tests.helpers.calling import small_with, summary_of
 
-TINY = """
-[run]
-generations = 3
-[environment]
-size = 5
-observation = "ego"
-starvation = 12
-mask = "reverse"
-[policy]
-conv = [[3, 3, 2]]
-dense = [4]
-inference = "tensorflow"
-[workers]
-backend = "serial"
-[learner]
-threads = 2
-[validation]
-every = 2
-episodes = 6
-[test]
-every = 3
-episodes = 8
-[ppo]
-envs = 6
-horizon = 8
-envs_per_task = 3
-minibatches = 3
-[reinforce]
-envs_per_task = 3
-episodes = 4
-[dqn]
-envs = 6
-horizon = 8
-envs_per_task = 3
-replay_size = 100
-learning_starts = 40
-frames_per_update = 8
-batch_size = 16
-"""
+TINY = small_with(
+    run="generations = 3",
+    environment='size = 5\nobservation = "ego"\nstarvation = 12\nmask = "reverse"',
+    policy='conv = [[3, 3, 2]]\ndense = [4]\ninference = "tensorflow"',
+    learner="threads = 2",
+    ppo="envs = 6\nhorizon = 8\nenvs_per_task = 3\nminibatches = 3",
+    reinforce="envs_per_task = 3\nepisodes = 4",
+    dqn="envs = 6\nhorizon = 8\nenvs_per_task = 3\nreplay_size = 100\nlearning_starts = 40\nframes_per_update = 8\n"
+    "batch_size = 16",
+)
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ from evo.workers.pool import Pool
 from tests.algorithms.learners import drive, made
 from tests.algorithms.learners import play as play_all
 from tests.environments.test_instances import Odd, odd  # noqa: F401
-from tests.helpers.calling import ROOT, summary_of
+from tests.helpers.calling import summary_of
 from tests.rollouts.test_rollout import Elsewhere
 from tests.run import shaken
 
@@ -281,7 +281,6 @@ def test_runs_are_one_whatever_the_workers_and_after_kills_and_resumes(
     assert straight["frames"] > 4 * 12 * 16
     stopped = summary_of(tmp_path, "cart.toml", "--run-dir", "run", "--generations", 1, "--workers", 2)
     assert stopped["generations"] == 1
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("SHAKEN", "1:2")
     before = shaken.killed
     words = ("--plugin", "tests.run.shaken", "--backend", "shaken", "--workers", 3)

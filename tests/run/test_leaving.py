@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import evo
 from evo.config.experiment import Experiment
 from evo.store.store import Store
 from evo.training.session import Session
-from tests.helpers.calling import ROOT, SMALL
+from tests.helpers.calling import SMALL
 
 BEGIN = """\
 import os, sys, threading
@@ -53,10 +52,9 @@ SERIAL = [pytest.param(one, "serial", marks=[] if one in QUICK else [pytest.mark
 
 def left(where: Path, program: str, backend: str, *changes: str) -> None:
     (where / "small.toml").write_text(SMALL)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", BEGIN.format(backend=backend) + program],
-        cwd=where, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=where, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -102,49 +100,46 @@ seen.wait()
     assert evo.Run(tmp_path / "other").store.next_generation > 5
 
 
-def test_a_loop_that_is_left_leaves_a_validated_champion_and_complete_metrics(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    experiment = Experiment.load(tmp_path / "small.toml", "validation.every=100")
-    for row in evo.train(experiment, tmp_path / "run"):
+def test_a_loop_that_is_left_leaves_a_validated_champion_and_complete_metrics(small: Path) -> None:
+    experiment = Experiment.load(small / "small.toml", "validation.every=100")
+    for row in evo.train(experiment, small / "run"):
         if row.generation == 2:
             break
-    assert_complete(tmp_path / "run", 3)
-    *_, last = evo.train(experiment, tmp_path / "run")
-    *_, straight = evo.train(experiment, tmp_path / "straight")
-    hashes = [Store.read(tmp_path / name).state_hash for name in ("run", "straight")]
+    assert_complete(small / "run", 3)
+    *_, last = evo.train(experiment, small / "run")
+    *_, straight = evo.train(experiment, small / "straight")
+    hashes = [Store.read(small / name).state_hash for name in ("run", "straight")]
     assert hashes[0] == hashes[1]
     assert last.champion == straight.champion
 
 
 @pytest.mark.parametrize("algorithm", ["ga", *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
-def test_a_row_has_its_network_until_the_next_one_and_a_run_has_the_latest(tmp_path: Path, algorithm: str) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_a_row_has_its_network_until_the_next_one_and_a_run_has_the_latest(small: Path, algorithm: str) -> None:
     changes = OTHERS.get(algorithm, ())
-    experiment = Experiment.load(tmp_path / "small.toml", *changes, algorithm=algorithm, generations=4)
+    experiment = Experiment.load(small / "small.toml", *changes, algorithm=algorithm, generations=4)
     rows, weights = [], []
     for stop in (2, 4):
-        for row in evo.train(experiment, tmp_path / "run"):
+        for row in evo.train(experiment, small / "run"):
             rows.append(row)
             weights.append(row.policy.weights)
             if row.generation + 1 == stop:
                 break
-        assert np.array_equal(evo.Run(tmp_path / "run").latest.weights, weights[-1])
+        assert np.array_equal(evo.Run(small / "run").latest.weights, weights[-1])
     assert len({one.tobytes() for one in weights}) > (algorithm != "nsga2")  # whose best may stay the same
     assert np.array_equal(rows[-1].policy.weights, weights[-1])
     with pytest.raises(evo.EvoError, match=r"row\.policy: the run has gone on"):
         _ = rows[-2].policy
 
 
-def test_a_run_of_no_generation_has_no_latest_network(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    experiment = Experiment.load(tmp_path / "small.toml")
-    rows = evo.train(experiment, tmp_path / "run")
+def test_a_run_of_no_generation_has_no_latest_network(small: Path) -> None:
+    experiment = Experiment.load(small / "small.toml")
+    rows = evo.train(experiment, small / "run")
     next(rows)
     rows.close()
-    shutil.copytree(tmp_path / "run", tmp_path / "none")
-    (tmp_path / "none" / "manifest.jsonl").write_text("")
+    shutil.copytree(small / "run", small / "none")
+    (small / "none" / "manifest.jsonl").write_text("")
     with pytest.raises(evo.EvoError):
-        _ = evo.Run(tmp_path / "none").latest
+        _ = evo.Run(small / "none").latest
 
 
 @pytest.mark.long
@@ -164,7 +159,7 @@ for backend in ("serial", "processes"):
         print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        [sys.executable, "-c", program], cwd=tmp_path, text=True,
         capture_output=True, timeout=240, check=True,
     )  # fmt: skip
     serial, processes = done.stdout.splitlines()

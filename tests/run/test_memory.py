@@ -18,35 +18,16 @@ from evo.records import Episodes, Task, WeightSource
 from evo.store import store as directory
 from evo.store.store import Store
 from tests.evaluators.test_evaluators import children
-from tests.helpers.calling import ROOT, SMALL, after, command, summary_of
+from tests.helpers.calling import ROOT, SMALL, after, command, small_with, summary_of
 from tests.helpers.sampling import sampled
 from tests.helpers.specs import make, spec
 
-LARGE = """
-[run]
-generations = 400
-[environment]
-size = 5
-window = 5
-starvation = 5
-[policy]
-kind = "mlp"
-dense = [2000]
-[workers]
-count = 2
-[validation]
-every = 1000
-episodes = 1
-finalists = 1
-[test]
-every = 1000
-episodes = 2
-[ga]
-population = 12
-parents = 4
-elites = 2
-episodes = 1
-"""
+LARGE = small_with(
+    run="generations = 400", environment="size = 5\nwindow = 5\nstarvation = 5",
+    policy='kind = "mlp"\ndense = [2000]', workers="count = 2",
+    validation="every = 1000\nepisodes = 1\nfinalists = 1", test="every = 1000\nepisodes = 2",
+    ga="population = 12\nparents = 4\nelites = 2\nepisodes = 1",
+)  # fmt: skip
 LARGE_WEIGHTS = (5 * 25 + 1) * 2000 + 2001 * 3
 
 

@@ -20,7 +20,7 @@ from evo.options import Section
 from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.store.store import Store
-from tests.helpers.calling import SMALL, called, summary_of
+from tests.helpers.calling import called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.sampling import sampled
 
@@ -198,12 +198,11 @@ def test_a_fork_starts_a_chain_of_its_own_that_resumes_as_exactly(tmp_path: Path
     assert snapshot(tmp_path / "run") == before
 
 
-def test_what_a_resume_cannot_read_is_not_answered_with_the_same_resume(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
-    for file in (tmp_path / "run" / "records").iterdir():
+def test_what_a_resume_cannot_read_is_not_answered_with_the_same_resume(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report")
+    for file in (small / "run" / "records").iterdir():
         file.unlink()
-    err = called(tmp_path, "resume", "run", "--generations", "9", program="evo", code=3)[1]
+    err = called(small, "resume", "run", "--generations", "9", program="evo", code=3)[1]
     assert err.splitlines()[-1].endswith(".h5: missing")
 
 
@@ -298,10 +297,9 @@ def test_nothing_about_an_exact_learner_is_in_the_identity_but_its_arithmetic(tm
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Path:
-    (tmp_path / "small.toml").write_text(SMALL)
-    summary_of(tmp_path, "small.toml", "--run-dir", "run", "--generations", 2)
-    return tmp_path
+def stopped(small: Path) -> Path:
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 2)
+    return small
 
 
 def test_a_resume_that_would_change_results_names_every_such_key_and_touches_nothing(stopped: Path) -> None:
@@ -377,18 +375,17 @@ CLIMBER = ("--plugin", "tests.plugins.climber", "--algorithm", "climber")  # ano
 
 
 @pytest.mark.long
-def test_a_plug_in_s_algorithm_is_resumed_forked_and_started_from_a_champion(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    straight = summary_of(tmp_path, "small.toml", *CLIMBER, "--run-dir", "straight")
-    summary_of(tmp_path, "small.toml", *CLIMBER, "--run-dir", "run", "--generations", 2)
-    forked = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--seed", 7, "--fork", "other", "--generations", 4)
+def test_a_plug_in_s_algorithm_is_resumed_forked_and_started_from_a_champion(small: Path) -> None:
+    straight = summary_of(small, "small.toml", *CLIMBER, "--run-dir", "straight")
+    summary_of(small, "small.toml", *CLIMBER, "--run-dir", "run", "--generations", 2)
+    forked = summary_of(small, "--resume", "run", *CLIMBER[:2], "--seed", 7, "--fork", "other", "--generations", 4)
     assert (forked["generations"], forked["seed"], forked["champion"] is None) == (4, 7, False)
-    source, other = Store.read(tmp_path / "run"), Store.read(tmp_path / "runs" / "other")
+    source, other = Store.read(small / "run"), Store.read(small / "runs" / "other")
     assert np.array_equal(source.read_state(1)["position"], other.read_state(0)["position"])
-    resumed = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--generations", 4)
+    resumed = summary_of(small, "--resume", "run", *CLIMBER[:2], "--generations", 4)
     assert (resumed["state_hash"], resumed["champion"]) == (straight["state_hash"], straight["champion"])
     words = (*CLIMBER, "--set", "run.init_from=run", "--generations", 1, "--seed", 1, "--run-dir", "heir")
-    heir, fitness = summary_of(tmp_path, "small.toml", *words), straight["champion"]["fitness"]
+    heir, fitness = summary_of(small, "small.toml", *words), straight["champion"]["fitness"]
     assert heir["champion"]["fitness"] >= fitness
 
 
@@ -400,22 +397,21 @@ def test_a_fork_to_an_algorithm_that_needs_other_arrays_names_what_is_missing(st
 
 
 @pytest.mark.long
-def test_a_fork_that_fails_closes_all_that_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    summary_of(tmp_path, "small.toml", "--run-dir", "first", "--generations", 1)
+def test_a_fork_that_fails_closes_all_that_it_opened(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary_of(small, "small.toml", "--run-dir", "first", "--generations", 1)
     begun = ("small.toml", *CLIMBER, "--set", "run.init_from=first")
-    summary_of(tmp_path, *begun, "--run-dir", "run", "--generations", 1)
+    summary_of(small, *begun, "--run-dir", "run", "--generations", 1)
     closed, create = [], Store.create
 
     def created(*what: Any) -> Store:
-        (tmp_path / "run" / "start.h5").write_bytes(b"another")
+        (small / "run" / "start.h5").write_bytes(b"another")
         return create(*what)
 
     monkeypatch.setattr(Store, "create", created)
     monkeypatch.setattr(
         registry.find("algorithms", "climber").Climber, "close", lambda algorithm: closed.append(algorithm)
     )
-    error = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--fork", "other", code=2)["error"]
+    error = summary_of(small, "--resume", "run", *CLIMBER[:2], "--fork", "other", code=2)["error"]
     assert "has changed while it was read" in error
     assert len(closed) == 1
-    Store.open(tmp_path / "runs" / "other").close()  # nobody holds its lock
+    Store.open(small / "runs" / "other").close()  # nobody holds its lock

@@ -28,16 +28,10 @@ from evo.store.store import Store
 from evo.training.beginning import open_or_begin
 from evo.training.generation import Quarantine, play_out
 from evo.training.session import Session
-from tests.helpers.calling import KEYS, ROOT, SMALL, after, called, command, summary_of
+from tests.helpers.calling import KEYS, ROOT, SMALL, after, called, command, small_with, summary_of
 from tests.helpers.sampling import sampled
 
 SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length", "block", "mean_return"]
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    (tmp_path / "small.toml").write_text(SMALL)
-    return tmp_path
 
 
 def test_a_run_ends_with_a_summary_of_a_champion_that_was_tested_on_test_episodes(small: Path) -> None:
@@ -350,7 +344,7 @@ def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_chang
 
 @pytest.mark.parametrize("environment", sampled(["snake", "gymnasium:CartPole-v1"]))
 def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment: str) -> None:
-    (small / "other.toml").write_text(SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", f'id = "{environment}"'))
+    (small / "other.toml").write_text(small_with(environment=f'id = "{environment}"'))
     called(small, "other.toml", "--run-dir", "run", "--generations", 1)
     out, _ = called(small, "replay", "run", "--episode", 3, "--json", program="evo")
     facts = json.loads(out.splitlines()[-1])
@@ -482,14 +476,13 @@ def test_a_run_that_learns_in_tensorflow_makes_nothing_where_that_is_broken(
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
 def test_a_champion_of_a_finished_run_that_is_damaged_is_written_again(
-    tmp_path: Path, damage: Callable[[Path], Any]
+    small: Path, damage: Callable[[Path], Any]
 ) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    before = summary_of(tmp_path, "small.toml", "--run-dir", "run")
-    champion = tmp_path / "run" / "champion.h5"
+    before = summary_of(small, "small.toml", "--run-dir", "run")
+    champion = small / "run" / "champion.h5"
     whole = champion.read_bytes()
     damage(champion)
-    assert summary_of(tmp_path, "--resume", "run")["champion"] == before["champion"]
+    assert summary_of(small, "--resume", "run")["champion"] == before["champion"]
     assert champion.read_bytes() == whole
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evo.store.store import Store
-from tests.helpers.calling import ROOT, SMALL, called, summary_of
+from tests.helpers.calling import called, summary_of
 
 GENERATIONS = 4
 PROGRAM = """
@@ -32,8 +31,7 @@ def struck(where: Path, fault: str, call: str, number: int) -> tuple[int, str, s
         pytest.skip("needs strace")
     strace = ["strace", "-o", "/dev/null", "-e", f"inject={call}:{fault}:when={number}"]
     line = [*strace, sys.executable, "-c", PROGRAM, *map(str, WORDS), "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(line, cwd=where, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(line, cwd=where, capture_output=True, text=True, timeout=300, check=False)
     if "PTRACE" in ended.stderr:
         pytest.skip(f"needs the right to trace: {ended.stderr}")
     return ended.returncode, ended.stdout, ended.stderr
@@ -45,9 +43,8 @@ QUICK = "signal=SIGKILL"  # a full disk is in test_store_faults.py
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=[] if fault == QUICK else [pytest.mark.long]) for fault in FAULTS]
 )
-def test_a_fault_while_a_commit_is_synced_loses_nothing(tmp_path: Path, fault: str) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    code, out, err = struck(tmp_path, fault, "fsync", 20)
+def test_a_fault_while_a_commit_is_synced_loses_nothing(small: Path, fault: str) -> None:
+    code, out, err = struck(small, fault, "fsync", 20)
     assert code == FAULTS[fault], out + err
     shown = sum(line.startswith("generation") for line in out.splitlines())
     assert 0 < shown < GENERATIONS
@@ -55,13 +52,13 @@ def test_a_fault_while_a_commit_is_synced_loses_nothing(tmp_path: Path, fault: s
     if code > 0:
         summary = json.loads(out.splitlines()[-1])
         assert len(err.splitlines()) == 1
-        assert summary["generations"] == Store.read(tmp_path / "run").next_generation >= shown
-        assert summary["state_hash"] == Store.read(tmp_path / "run").state_hash
+        assert summary["generations"] == Store.read(small / "run").next_generation >= shown
+        assert summary["state_hash"] == Store.read(small / "run").state_hash
     else:
-        with Store.open(tmp_path / "run") as store:
+        with Store.open(small / "run") as store:
             assert store.next_generation >= shown
-    straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", GENERATIONS)
-    resumed = summary_of(tmp_path, "--resume", "run", "--generations", GENERATIONS, "--backend", "serial")
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", "--generations", GENERATIONS)
+    resumed = summary_of(small, "--resume", "run", "--generations", GENERATIONS, "--backend", "serial")
     assert all(resumed[key] == straight[key] for key in ("generations", "frames", "state_hash", "champion"))
-    assert list((tmp_path / "run").rglob("*.tmp")) == []
-    called(tmp_path, "verify", "run", program="evo")
+    assert list((small / "run").rglob("*.tmp")) == []
+    called(small, "verify", "run", program="evo")

@@ -17,18 +17,12 @@ import pytest
 import evo
 from evo.clock import Clock
 from evo.process import BURST, STOPPING, fork_doing, interrupts_wait
-from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
+from tests.helpers.calling import ROOT, after, called, command, small_with, summary_of
 
 SECONDS = 2.0  # that a process has to end in
-LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
-    "size = 5\nwindow = 5", 'size = 10\nobservation = "frame"\nactions = "absolute"'
+LARGE = small_with(
+    environment='size = 10\nobservation = "frame"\nactions = "absolute"\nstarvation = 30', policy='preset = "seed"'
 )
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    (tmp_path / "small.toml").write_text(SMALL)
-    return tmp_path
 
 
 def finished(where: Path, err: str) -> None:
@@ -81,11 +75,8 @@ except KeyboardInterrupt:
 
 
 def test_a_burst_of_signals_is_one_and_a_later_one_is_another() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, stdout=pipe, stderr=pipe, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
@@ -143,10 +134,7 @@ def test_a_run_that_was_told_to_survive_a_hang_up_does(small: Path) -> None:
     words = [sys.executable, "-m", "evo.run", "small.toml", "--run-dir", "run", "--json"]
     words += ["--backend", "processes", "--generations", "30"]
     program = f"import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv({words[0]!r}, {words!r})"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=small, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", program], cwd=small, stdout=subprocess.PIPE, text=True) as process:
         out = after(process, 1)
         process.send_signal(signal.SIGHUP)
         rest, _ = process.communicate(timeout=60)
@@ -168,17 +156,20 @@ def test_both_streams_may_close_and_the_run_goes_on(small: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
-COMPILING = """
-import os, sys, time
+SIGNALLED = """
+import os, signal, sys, time
 import numba
 from numba.core.codegen import CPUCodeLibrary
-from evo.process import raise_stopped
+from evo.process import interrupts_wait, raise_stopped
 asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
 def signalled(cls, library):
     os.kill(os.getpid(), int(sys.argv[1]))
     time.sleep(0.1)
     return asked.__get__(None, cls)(library)
 CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
+"""
+
+COMPILING = f"""{SIGNALLED}
 raise_stopped()
 try:
     numba.njit(lambda x: x + 1)(3)
@@ -187,20 +178,10 @@ except KeyboardInterrupt as stop:
     sys.exit(stop.exit_code)
 """
 
-NOTEBOOK = """
-import os, signal, sys, time
-import numba
-from numba.core.codegen import CPUCodeLibrary
-from evo.process import interrupts_wait
+NOTEBOOK = f"""{SIGNALLED}
 rang = []
 signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
 signal.alarm(1)
-asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
-def signalled(cls, library):
-    os.kill(os.getpid(), int(sys.argv[1]))
-    time.sleep(0.1)
-    return asked.__get__(None, cls)(library)
-CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
 try:
     with interrupts_wait():
         with interrupts_wait():
@@ -228,15 +209,19 @@ except KeyboardInterrupt as stop:
 """
 
 
+def assert_ended(program: str, by: int) -> None:
+    """Check that a program of its own, which is told a signal's number, ends by it and says nothing."""
+    words, environment = [sys.executable, "-c", program, str(int(by))], {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (128 + by, "")
+
+
 @pytest.mark.parametrize(
     "number", [pytest.param(one, marks=[] if one == signal.SIGINT else [pytest.mark.long]) for one in STOPPING]
 )
 @pytest.mark.parametrize("program", [COMPILING, DROPPING], ids=["compiler", "destructor"])
 def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupted(program: str, number: int) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", program, str(number)]
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (128 + number, "")
+    assert_ended(program, by=number)
 
 
 TWICE = """
@@ -257,16 +242,11 @@ except KeyboardInterrupt as stop:
 
 
 def test_a_signal_that_is_put_off_twice_is_raised_once_and_leaves_no_alarm() -> None:
-    words, environment = [sys.executable, "-c", TWICE], {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "")
+    assert_ended(TWICE, by=signal.SIGTERM)
 
 
 def test_an_interrupt_of_a_notebook_waits_for_the_compiler_and_handlers_are_as_before() -> None:
-    words = [sys.executable, "-c", NOTEBOOK, str(int(signal.SIGINT))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (130, "")
+    assert_ended(NOTEBOOK, by=signal.SIGINT)
 
 
 def test_an_interrupt_waits_until_the_clocks_are_stopped_or_go_on() -> None:

@@ -13,20 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.evaluators.test_evaluators import children
-from tests.helpers.calling import ROOT, SMALL, after, command, summary_of
+from tests.helpers.calling import after, command, summary_of
 
 FAKETIME = sorted(Path("/usr/lib").glob("**/faketime/libfaketime.so.1"))
 CALL = "['small.toml', '--backend', 'processes', '--workers', '2', '--json', '--quiet']"
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    (tmp_path / "small.toml").write_text(SMALL)
-    return tmp_path
-
-
 def done(where: Path, words: list[str], given: str = "", **variables: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    environment = {**os.environ, **variables}
     ended = subprocess.run(words, cwd=where, env=environment, input=given, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
@@ -69,7 +63,7 @@ def test_a_clock_that_jumps_by_days_and_to_1970_changes_nothing(small: Path) -> 
     reference = summary_of(small, "small.toml", "--run-dir", "reference", "--generations", 100)
     words = ["-m", "evo.run", "small.toml", "--backend", "processes", "--workers", "2", "--json"]
     words += ["--generations", "100"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    environment = {**os.environ, **variables}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, *words], cwd=small, env=environment, stdout=pipe, stderr=pipe, text=True
@@ -95,7 +89,7 @@ def test_of_two_masters_that_want_one_directory_one_has_it_and_the_other_names_i
     summary_of(small, "small.toml", "--run-dir", "run", "--generations", 2)
     reference = summary_of(small, "small.toml", "--run-dir", "reference", "--generations", 40)
     words = [sys.executable, "-m", "evo.run", "--resume", "run", "--generations", "40", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HDF5_USE_FILE_LOCKING": "FALSE"}
+    environment = {**os.environ, "HDF5_USE_FILE_LOCKING": "FALSE"}
     pipe = subprocess.PIPE
     both = [subprocess.Popen(words, cwd=small, env=environment, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
     said = [process.communicate(timeout=120) for process in both]
@@ -124,7 +118,6 @@ def limited(where: Path, kilobytes: int, *words: str) -> subprocess.CompletedPro
     return subprocess.run(
         ["sh", "-c", f"ulimit -v {kilobytes}; exec {line}"],
         cwd=where,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -21,37 +21,19 @@ MODULE = "evo.games.catalogue.snake"
 DEFAULTS = {"actions": "absolute", "starvation": 0, "observation": "planes"}
 
 
-@njit(error_model="numpy", _nrt=False)
-def _begin(state, rules, b, seed):
-    contract.begin(state, rules, b, seed)
+COMPILE = njit(error_model="numpy", _nrt=False)
+_begin, _step, _observe, _observe_lanes, _mask = (
+    COMPILE(function.py_func)
+    for function in (contract.begin, contract.step, contract.observe, contract.observe_lanes, contract.mask)
+)
 
 
-@njit(error_model="numpy", _nrt=False)
-def _step(state, rules, b, action):
-    return contract.step(state, rules, b, action)
-
-
-@njit(error_model="numpy", _nrt=False)
-def _observe(state, rules, b, out):
-    contract.observe(state, rules, b, out)
-
-
-@njit(error_model="numpy", _nrt=False)
-def _observe_lanes(state, rules, index, out):
-    contract.observe_lanes(state, rules, index, out)
-
-
-@njit(error_model="numpy", _nrt=False)
-def _mask(state, rules, b, out):
-    contract.mask(state, rules, b, out)
-
-
-@njit(error_model="numpy", _nrt=False)
+@COMPILE
 def _save(state, rules, b, row):
     contract.save(state, rules, b, row)
 
 
-@njit(error_model="numpy", _nrt=False)
+@COMPILE
 def _load(state, rules, b, row):
     return contract.load(state, rules, b, row)
 

@@ -11,33 +11,13 @@ import evo
 from evo.games.catalogue import tmaze
 from evo.plugins import registry
 from evo.training.testing import playing, record
-from tests.helpers.calling import called, summary_of
+from tests.helpers.calling import called, small_with, summary_of
 
-MAZE = """
-[run]
-generations = 2
-[environment]
-id = "tmaze"
-length = 3
-max_steps = 30
-[policy]
-kind = "mlp"
-dense = [4]
-memory = "lstm:3"
-[workers]
-backend = "serial"
-[validation]
-every = 1
-episodes = 8
-finalists = 2
-[test]
-episodes = 20
-[ga]
-population = 20
-parents = 4
-elites = 2
-episodes = 4
-"""
+MAZE = small_with(
+    run="generations = 2",
+    environment='id = "tmaze"\nlength = 3\nmax_steps = 30',
+    policy='kind = "mlp"\ndense = [4]\nmemory = "lstm:3"',
+)
 
 REFUSING = ("dqn", "erl", "reinforce", "sac", "td3")
 

@@ -40,9 +40,8 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def start(
     directory: Path, generations: int = 60, pause: float = 0.0, rows: int = 8, **options: object
 ) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(COMMITTING), str(directory), str(generations), str(pause), str(rows)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def made(directory: Path, generations: int, flush_each: bool = False) -> Store:
@@ -154,7 +153,7 @@ def test_what_a_killed_process_was_making_is_cleared_away(tmp_path: Path) -> Non
 def test_a_second_master_is_refused_by_the_pid_of_the_first_until_that_is_killed(
     tmp_path: Path, hdf5_locks: str
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HDF5_USE_FILE_LOCKING": hdf5_locks}
+    environment = {**os.environ, "HDF5_USE_FILE_LOCKING": hdf5_locks}
     command = [sys.executable, str(COMMITTING), str(tmp_path / "run"), "60", "60", "8"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as first:
         assert first.stdout is not None

@@ -203,10 +203,9 @@ def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path,
 
 
 @pytest.mark.long
-def test_a_run_of_processes_tells_what_went_through_the_pipes(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    summary = summary_of(tmp_path, "small.toml", "--backend", "processes", "--workers", 2)
-    first, *lines = Store.read(tmp_path / summary["run_dir"]).metrics()
+def test_a_run_of_processes_tells_what_went_through_the_pipes(small: Path) -> None:
+    summary = summary_of(small, "small.toml", "--backend", "processes", "--workers", 2)
+    first, *lines = Store.read(small / summary["run_dir"]).metrics()
     assert first["bytes_published"] % (2 * 4) == 0 < first["bytes_published"]  # two finalists
     for line in lines:
         assert (line["workers"], line["workers_replaced"]) == (2, 0)

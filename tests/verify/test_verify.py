@@ -97,10 +97,9 @@ def test_a_run_is_what_it_says_and_nothing_in_it_is_touched(run: Path, made: tup
     assert snapshot(run) == before
 
 
-def test_one_generation_is_not_called_generations(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    summary_of(tmp_path, "small.toml", "--run-dir", "run", "--generations", 1)
-    out = verified(tmp_path / "run", "--all")[1]
+def test_one_generation_is_not_called_generations(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1)
+    out = verified(small / "run", "--all")[1]
     assert "agrees: 1 generation, state hash" in out
     assert "recomputed over 1 generation\n" in out
     assert "every hashed array of 1 whole generation\n" in out
@@ -435,13 +434,12 @@ def test_a_directory_that_cannot_be_written_is_verified(run: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_whose_master_is_at_work_is_verified(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    with command(tmp_path, "small.toml", "--run-dir", "run", "--generations", 10_000) as process:
+def test_a_run_whose_master_is_at_work_is_verified(small: Path) -> None:
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 10_000) as process:
         after(process, 4)
         counts = []
         for _ in range(3):
-            found, _ = verified(tmp_path / "run", "--sample", 20)
+            found, _ = verified(small / "run", "--sample", 20)
             counts.append(found["generations"])
             after(process, found["generations"] + 5)
         assert process.poll() is None
@@ -479,18 +477,17 @@ def test_every_algorithm_that_replays_is_closed(
 
 
 @pytest.mark.long
-def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(small: Path) -> None:
     plugin = ("--plugin", "tests.plugins.climber")
-    summary_of(tmp_path, "small.toml", *plugin, "--algorithm", "climber", "--run-dir", "run")
-    assert verified(tmp_path / "run", *plugin)[0]["replayed"] == 2
-    assert verified(tmp_path / "run", *plugin, "--all")[0]["replayed"] == 4
+    summary_of(small, "small.toml", *plugin, "--algorithm", "climber", "--run-dir", "run")
+    assert verified(small / "run", *plugin)[0]["replayed"] == 2
+    assert verified(small / "run", *plugin, "--all")[0]["replayed"] == 4
 
     def flatter(record: dict[str, Any]) -> None:
         record["mean"] += 1
 
-    forge_record(tmp_path / "run", 0, flatter)
-    refused(tmp_path / "run", *plugin)
+    forge_record(small / "run", 0, flatter)
+    refused(small / "run", *plugin)
 
 
 @pytest.mark.long

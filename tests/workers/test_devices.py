@@ -27,8 +27,7 @@ def test_the_plan_needs_no_tensorflow() -> None:
         "import sys; from evo.evaluators import processes, serial; from evo.workers import placement; "
         "placement.plan(processes.Options(gpus=[1]), 'tensorflow'); print('tensorflow' in sys.modules)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
@@ -80,8 +79,7 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "
         "tf.config.threading.set_intra_op_parallelism_threads(3); print(tf.config.list_logical_devices('GPU'))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"  # an initialised TensorFlow refuses both settings
     assert done.stderr == ""
 
@@ -94,7 +92,7 @@ def claimed(*statements: str, **options: object) -> subprocess.CompletedProcess[
         f"devices.claim(WorkersOptions({words}))"
     )
     script = "\n".join([claim, "import tensorflow as tf", *statements])
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), VISIBLE: NO_GPU}
+    environment = {**os.environ, VISIBLE: NO_GPU}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
 
 

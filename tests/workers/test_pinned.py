@@ -19,7 +19,7 @@ from evo.workers.fork_server import TOGETHER
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import CUDA_PLAYER
 from evo.workers.pool import Pool
-from tests.evaluators.test_evaluators import alive, children, master, until, want
+from tests.evaluators.test_evaluators import assert_gone_when_killed, children, master, want
 from tests.helpers.specs import spec
 from tests.workers.players import Job
 
@@ -193,12 +193,7 @@ def test_spawned_workers_are_gone_soon_after_their_master() -> None:
     with master(then) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        pids = [int(word) for word in process.stdout.readline().split()]
-        family = children(process.pid)
-        assert set(pids) < family
-        process.kill()
-        process.wait()
-        assert until(lambda: not any(alive(pid) for pid in family), 2.0)
+        assert_gone_when_killed(process)
 
 
 def fresh(count: int) -> Task:

@@ -371,33 +371,36 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
 
 
 @pytest.mark.parametrize("backend", ["processes", "serial"])
-def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[run]\nalgorithm = "ppo"\n[learner]\ndevices = ["GPU:0"]\n',
+            'learner.devices: "GPU:0" is missing: this process sees no GPU; "CPU:0" is the CPU',
+        ),
+        (
+            '[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n',
+            "workers.gpus lists 2 GPUs, but this machine has none",
+        ),
+    ],
+)
+def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    backend: str, text: str, told: str,
+) -> None:  # fmt: skip
     monkeypatch.setattr(hardware, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
-    path.write_text('[run]\nalgorithm = "ppo"\n[learner]\ndevices = ["GPU:0"]\n')
+    path.write_text(text)
     assert main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
-    told = 'learner.devices: "GPU:0" is missing: this process sees no GPU; "CPU:0" is the CPU'
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_gpus_of_other_processes_need_not_be_here() -> None:
     of_others = {"strategy": "multiworker", "devices": ["GPU:0", "GPU:4"]}
     assert plan({"count": 1}, "lanes", "0", learner=of_others) == [{}]
     assert pinned({"count": 1}, found=FOUR, learner=of_others) == ["0"]
-
-
-@pytest.mark.parametrize("backend", ["processes", "serial"])
-def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
-    monkeypatch.setattr(hardware, "found", list)
-    monkeypatch.delenv(VISIBLE, raising=False)
-    path = tmp_path / "experiment.toml"
-    path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
-    assert main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
-    assert "workers.gpus lists 2 GPUs, but this machine has none" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(

@@ -16,7 +16,7 @@ from evo.store.metrics import MetricsFile
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
-from tests.helpers.calling import ROOT, called, command, summary_of
+from tests.helpers.calling import ROOT, called, command, small_with, summary_of
 from tests.releases.stored import EXPERIMENT as TINY
 from tests.workers.players import Job
 
@@ -44,28 +44,11 @@ class Slow(gymnasium.Env):
 
 gymnasium.register("Slow-v0", Slow)
 """
-EXPERIMENT = """
-[run]
-generations = 2
-[environment]
-id = "gymnasium:Slow-v0"
-[policy]
-kind = "linear"
-[workers]
-backend = "processes"
-count = 2
-deadline = 1.0
-[validation]
-episodes = 2
-finalists = 1
-[test]
-episodes = 2
-[ga]
-population = 12
-parents = 4
-elites = 2
-episodes = 4
-"""
+EXPERIMENT = small_with(
+    run="generations = 2", environment='id = "gymnasium:Slow-v0"', policy='kind = "linear"',
+    workers='backend = "processes"\ncount = 2\ndeadline = 1.0', validation="episodes = 2\nfinalists = 1",
+    test="episodes = 2", ga="population = 12\nparents = 4\nelites = 2\nepisodes = 4",
+)  # fmt: skip
 
 
 def spec(player: str = "make", context: object = None, prepare: str = "", **how: object) -> WorkerSpec:

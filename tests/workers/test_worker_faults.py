@@ -17,40 +17,22 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.rollouts.gymnasium_episodes import PROBED
 from evo.store.store import Store
 from tests.evaluators.test_evaluators import alive, children, until
-from tests.helpers.calling import ROOT, called, summary_of
+from tests.helpers.calling import called, small_with, summary_of
 from tests.workers.treacherous import HARM
 
 POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4
-WALK = f"""
-[run]
-generations = 3
-[environment]
-id = "treacherous"
-[policy]
-kind = "linear"
-[workers]
-backend = "processes"
-count = 2
-[validation]
-every = 1
-episodes = {SELECT}
-finalists = {CONTENDERS}
-[test]
-episodes = 6
-[ga]
-population = {POPULATION}
-parents = 4
-elites = 2
-episodes = {EPISODES}
-sigma = 1.0
-"""
+WALK = small_with(
+    run="generations = 3", environment='id = "treacherous"', policy='kind = "linear"',
+    workers='backend = "processes"\ncount = 2',
+    validation=f"every = 1\nepisodes = {SELECT}\nfinalists = {CONTENDERS}", test="episodes = 6",
+    ga=f"population = {POPULATION}\nparents = 4\nelites = 2\nepisodes = {EPISODES}\nsigma = 1.0",
+)  # fmt: skip
 PLUGIN = ("--plugin", "tests.workers.treacherous")
 
 
 @pytest.fixture
 def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "walk.toml").write_text(WALK)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     return tmp_path
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.calling import ROOT, SMALL
+from tests.helpers.calling import SMALL
 
 TABLE = r"\x1b\[1mtime left"
 RUN = f"{sys.executable} -m evo.run small.toml --run-dir run --no-report"
@@ -27,7 +27,7 @@ class Shell:
         self.pid, self._descriptor = pty.fork()
         if not self.pid:
             os.chdir(where)
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "PS1": "ready> ", "NO_COLOR": "1"}
+            environment = {**os.environ, "TERM": "xterm", "PS1": "ready> ", "NO_COLOR": "1"}
             environment.pop("CI", None)
             os.execvpe("bash", ["bash", "--norc", "--noediting", "-i"], environment)
 

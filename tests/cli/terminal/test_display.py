@@ -24,32 +24,14 @@ from evo.run import Row
 from evo.store.champion import ChampionScore, Score
 from evo.store.metrics import Summary
 from evo.training.testing import Baseline
+from tests.helpers.calling import small_with
 
 ROOT = Path(__file__).parents[3]
 METRICS = {"best": 3.214, "mean": 1.0, "validation": 2.5, "frames": 6e5, "lane_utilisation": 0.75, "seconds": 2.0}
 IDLE = {"seconds_acting": 1.8, "seconds_idle": 0.075, "seconds_moving": 0.0, "seconds_learning": 0.0,
         "seconds_master": 0.125, "seconds_straggling": 0.25, "seconds_committing": 0.02,
         "bytes_published": 1e6, "bytes_sent": 0, "bytes_received": 0}  # fmt: skip
-TINY = """
-[run]
-generations = 3
-[environment]
-size = 5
-window = 5
-starvation = 30
-[policy]
-kind = "mlp"
-dense = [4]
-[workers]
-count = 1
-[test]
-episodes = 10
-[ga]
-population = 20
-parents = 4
-elites = 2
-episodes = 4
-"""
+TINY = small_with(run="generations = 3", workers="count = 1", test="episodes = 10")
 
 
 class Terminal(io.StringIO):

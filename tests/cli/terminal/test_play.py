@@ -74,7 +74,7 @@ class Terminal:
 def terminal(*words: object, columns: int = 80, lines: int = 30) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "NO_COLOR": "1"}
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
     line = [sys.executable, "-m", "evo", "play", *map(str, words)]

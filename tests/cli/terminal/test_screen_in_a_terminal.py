@@ -109,7 +109,7 @@ def test_a_terminal_may_change_its_size_and_a_worker_may_be_killed(tmux: Tmux) -
 
 def test_a_run_of_another_process_is_watched(tmux: Tmux, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "evo.run", "lasting.toml", "--run-dir", "run", "--quiet"]
-    with subprocess.Popen(line, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}) as run:
+    with subprocess.Popen(line, cwd=tmp_path) as run:
         try:
             while not (tmp_path / "run" / "metrics.jsonl").exists():
                 assert run.poll() is None

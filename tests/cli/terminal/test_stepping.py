@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from evo.cli.terminal.playback import occlusion
-from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.calling import SMALL, called
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -102,7 +102,7 @@ def test_a_candidate_is_shown_in_the_environment_that_it_was_trained_in(tmp_path
 
 def test_keys_go_forwards_and_back_and_leave(small: Path) -> None:
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "NO_COLOR": "1"}
+    environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}
     line = [sys.executable, "-m", "evo", "replay", "run", "--episode", "0", "--step"]
     process = subprocess.Popen(line, cwd=small, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)

@@ -13,21 +13,20 @@ from evo.cli.commands.watch import Champions, MetricsTail
 from evo.config.experiment import Experiment
 from evo.files.durable import with_checksum
 from evo.files.lock import acquire, is_running, release
-from tests.helpers.calling import SMALL, called, command
+from tests.helpers.calling import called, command
 
 
-def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-    lines = called(tmp_path, "watch", "run", program="evo")[0].splitlines()
+def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report")
+    before = {path: path.stat().st_mtime_ns for path in (small / "run").rglob("*")}
+    lines = called(small, "watch", "run", program="evo")[0].splitlines()
     assert [line.split()[1] for line in lines[:-1]] == ["1/4", "2/4", "3/4", "4/4"]
-    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((small / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert f"test score {last['test']:.2f}" in lines[-2]
     assert lines[-1] == "the run has ended after 4 generations"
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
-    assert "choose one, such as run\n" in called(tmp_path, "watch", ".", program="evo", code=3)[1]
-    assert "not a run directory" in called(tmp_path, "watch", "run/records", program="evo", code=3)[1]
+    assert {path: path.stat().st_mtime_ns for path in (small / "run").rglob("*")} == before
+    assert "choose one, such as run\n" in called(small, "watch", ".", program="evo", code=3)[1]
+    assert "not a run directory" in called(small, "watch", "run/records", program="evo", code=3)[1]
 
 
 def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
@@ -78,43 +77,40 @@ def test_readers_that_look_whether_a_run_is_there_keep_no_master_out(tmp_path: P
         looking.join()
 
 
-def test_a_run_whose_metrics_are_lost_has_ended_after_its_generations(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
-    (tmp_path / "run" / "lock").write_text("1\n")
-    lines = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+def test_a_run_whose_metrics_are_lost_has_ended_after_its_generations(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report")
+    (small / "run" / "lock").write_text("1\n")
+    lines = (small / "run" / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     some = [line for line in lines if b'"generation": 1,' not in line]
     for kept, said in ((some, "1 of 4 generations lack a readable line, from 1 on"), ([], "4 of 4")):
-        (tmp_path / "run" / "metrics.jsonl").write_bytes(b"".join(kept))
-        out = called(tmp_path, "watch", "run", program="evo")[0].splitlines()
+        (small / "run" / "metrics.jsonl").write_bytes(b"".join(kept))
+        out = called(small, "watch", "run", program="evo")[0].splitlines()
         assert said in out[-2]
         assert out[-1] == "the run has ended after 4 generations"
 
 
-def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
-    network = Experiment.load(tmp_path / "small.toml").network()
-    champions = Champions(tmp_path / "run", network)
+def test_a_champion_is_read_once_and_one_of_another_network_never(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report")
+    network = Experiment.load(small / "small.toml").network()
+    champions = Champions(small / "run", network)
     first = champions.newer()
     assert first is not None
     assert first.weights.shape == (network.size,)
     assert champions.newer() is None
-    os.utime(tmp_path / "run" / "champion.h5")
+    os.utime(small / "run" / "champion.h5")
     assert champions.newer() is not None
-    other = Experiment.load(tmp_path / "small.toml", "policy.dense=[5]").network()
-    assert Champions(tmp_path / "run", other).newer() is None
-    (tmp_path / "run" / "champion.h5").write_bytes(b"nothing")
+    other = Experiment.load(small / "small.toml", "policy.dense=[5]").network()
+    assert Champions(small / "run", other).newer() is None
+    (small / "run" / "champion.h5").write_bytes(b"nothing")
     assert champions.newer() is None
 
 
 @pytest.mark.long
-def test_a_run_is_watched_while_it_trains(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    with command(tmp_path, "small.toml", "--run-dir", "run", "--generations", "400", "--quiet") as process:
-        while not (tmp_path / "run" / "manifest.jsonl").exists():
+def test_a_run_is_watched_while_it_trains(small: Path) -> None:
+    with command(small, "small.toml", "--run-dir", "run", "--generations", "400", "--quiet") as process:
+        while not (small / "run" / "manifest.jsonl").exists():
             assert process.poll() is None
-        out = called(tmp_path, "watch", "run", program="evo")[0]
+        out = called(small, "watch", "run", program="evo")[0]
         assert process.wait(timeout=300) == 0
     assert out.splitlines()[-1] == "the run has ended after 400 generations"
     assert [line.split()[1] for line in out.splitlines()[:-1]] == [f"{n}/400" for n in range(1, 401)]

@@ -48,7 +48,7 @@ from tests.evaluators.ray.ray_nodes import (
     waiting,
 )
 from tests.evaluators.test_evaluators import alive, until
-from tests.helpers.calling import SMALL, after, command, summary_of
+from tests.helpers.calling import after, command, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.specs import make, spec
 from tests.run.golden_runs import experiment_of, golden_of
@@ -157,13 +157,12 @@ def test_a_run_that_changes_its_backend_after_every_generation_ends_with_the_pin
 
 
 @pytest.mark.long
-def test_networks_that_tensorflow_computes_play_the_same_on_ray(tmp_path: Path, ray_nodes: Nodes) -> None:
+def test_networks_that_tensorflow_computes_play_the_same_on_ray(small: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
-    (tmp_path / "small.toml").write_text(SMALL)
     computed = ("--generations", 2, "--set", "policy.inference=tensorflow")
-    wanted = summary_of(tmp_path, "small.toml", "--run-dir", "serial", *computed, apart=True)
+    wanted = summary_of(small, "small.toml", "--run-dir", "serial", *computed, apart=True)
     words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
-    summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *computed, *words, apart=True)
+    summary = summary_of(small, "small.toml", "--run-dir", "ray", *computed, *words, apart=True)
     assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
 
 
@@ -222,11 +221,10 @@ def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one
             assert_same(results, wanted)
 
 
-def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(tmp_path: Path, ray_nodes: Nodes) -> None:
+def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(small: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
-    (tmp_path / "small.toml").write_text(SMALL)
     many = ("--set", "ga.population=400", "--set", "ga.episodes=64", "--generations", 4)
-    wanted = summary_of(tmp_path, "small.toml", "--run-dir", "serial", *many)
+    wanted = summary_of(small, "small.toml", "--run-dir", "serial", *many)
 
     def kill() -> None:
         assert until(lambda: bool(playing(ray_nodes.raylets[-1])), 60)
@@ -234,7 +232,7 @@ def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(tmp
 
     killer = in_thread(kill)
     words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
-    summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *many, *words)
+    summary = summary_of(small, "small.toml", "--run-dir", "ray", *many, *words)
     killer.join()
     assert len(ray_nodes.raylets) == 1
     assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
@@ -265,15 +263,14 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
         assert not base.observations.flags.writeable  # seen where it lies in the object store, and not copied
 
 
-def test_a_request_that_no_node_can_meet_is_refused_at_once(tmp_path: Path, ray_nodes: Nodes) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_a_request_that_no_node_can_meet_is_refused_at_once(small: Path, ray_nodes: Nodes) -> None:
     words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}", "--run-dir", "run")
     began = time.monotonic()
-    summary = summary_of(tmp_path, "small.toml", *words, "--set", "workers.resources={CPU = 64, tpu = 2}", code=5)
+    summary = summary_of(small, "small.toml", *words, "--set", "workers.resources={CPU = 64, tpu = 2}", code=5)
     assert time.monotonic() - began < 30
     assert "what is missing is CPU (at most 1), tpu (at most 0)" in summary["error"]
     nowhere = ("--backend", "ray", "--set", "workers.address=127.0.0.1:9", "--run-dir", "run2")
-    summary = summary_of(tmp_path, "small.toml", *nowhere, code=5)
+    summary = summary_of(small, "small.toml", *nowhere, code=5)
     assert "cannot join a Ray cluster at 127.0.0.1:9" in summary["error"]
 
 
@@ -496,14 +493,13 @@ def test_weights_are_read_once_and_a_python_error_in_a_worker_is_raised_as_it_is
 
 
 def test_a_run_that_is_interrupted_leaves_no_process_on_a_cluster_of_others_and_goes_on_without_it(
-    tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    small: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray_nodes.be(1)
-    (tmp_path / "small.toml").write_text(SMALL)
     mark = uuid.uuid4().hex
     monkeypatch.setenv("EVO_TEST_MARK", mark)
     words = ("--run-dir", "run", "--generations", 100000, "--backend", "ray")
-    with command(tmp_path, "small.toml", *words, "--set", f"workers.address={ray_nodes.address}") as process:
+    with command(small, "small.toml", *words, "--set", f"workers.address={ray_nodes.address}") as process:
         after(process, 2)
         workers = guarded(ray_nodes.raylets[0])
         assert workers
@@ -512,42 +508,40 @@ def test_a_run_that_is_interrupted_leaves_no_process_on_a_cluster_of_others_and_
         assert process.wait(30) == 128 + signal.SIGINT
     assert until(lambda: not marked(mark), 10), marked(mark)
     assert until(lambda: not any(map(alive, workers)), 10)
-    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
-    straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 1)
-    again = summary_of(tmp_path, "--resume", "run", "--generations", reached + 1, "--backend", "serial")
+    reached = summary_of(small, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", "--generations", reached + 1)
+    again = summary_of(small, "--resume", "run", "--generations", reached + 1, "--backend", "serial")
     assert again["state_hash"] == straight["state_hash"]
 
 
-def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray(small: Path) -> None:
     with nodes(1) as cluster:
         words = ("--run-dir", "run", "--generations", 100000, "--backend", "ray")
-        with command(tmp_path, "small.toml", *words, "--set", f"workers.address={cluster.address}") as process:
+        with command(small, "small.toml", *words, "--set", f"workers.address={cluster.address}") as process:
             after(process, 2)
             cluster.kill_head()
             assert process.stderr is not None
             assert process.wait(60) == 5
             err = process.stderr.read()
     assert "the head of the Ray cluster" in err
-    assert "evo resume run --backend processes" in err.replace(str(tmp_path) + "/", "")
+    assert "evo resume run --backend processes" in err.replace(str(small) + "/", "")
     assert "Traceback" not in err
-    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
-    straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
+    reached = summary_of(small, "--resume", "run", "--generations", 2, "--backend", "serial")["generations"]
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
     words = ("--generations", reached + 2, "--backend", "processes", "--workers", 2)
-    assert summary_of(tmp_path, "--resume", "run", *words)["state_hash"] == straight["state_hash"]
+    assert summary_of(small, "--resume", "run", *words)["state_hash"] == straight["state_hash"]
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*ray_client_server:pytest.PytestUnraisableExceptionWarning")  # Ray's own files
-def test_a_run_on_a_machine_outside_of_the_cluster_sends_its_code_and_has_the_same_hash(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
-    wanted = summary_of(tmp_path, "small.toml", "--run-dir", "serial")
+def test_a_run_on_a_machine_outside_of_the_cluster_sends_its_code_and_has_the_same_hash(small: Path) -> None:
+    wanted = summary_of(small, "small.toml", "--run-dir", "serial")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with nodes(1, port) as cluster:
         assert cluster.raylets
         words = ("--backend", "ray", "--set", f"workers.address=ray://127.0.0.1:{port}")
-        summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *words)
+        summary = summary_of(small, "small.toml", "--run-dir", "ray", *words)
     assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
 
 

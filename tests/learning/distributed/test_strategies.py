@@ -42,9 +42,7 @@ def learned(where: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, NDArray[A
     """Return what a process of its own has learned: devices are decided before TensorFlow starts."""
     out = where / "out.npz"
     words = [sys.executable, spread_learners.__file__, str(out), json.dumps(jobs)]
-    done = subprocess.run(
-        words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=1800
-    )
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     with np.load(out) as file:
         return {**file, "stderr": np.array(done.stderr), "stdout": np.array(done.stdout)}
@@ -192,8 +190,7 @@ def test_who_holds_the_weights_cannot_be_done_without(tmp_path: Path, victim: st
 def test_processes_of_a_learner_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
     words = [sys.executable, spread_learners.__file__, "none"]
     words.append('{":wait": {"strategy": "multiworker"}}')
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as master:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as master:
         assert master.stdout is not None
         pids = [int(word) for word in master.stdout.readline().split()]
         master.kill()
@@ -372,7 +369,7 @@ def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_ha
     config = [json.dumps({"cluster": {"worker": places}, "task": {"type": "worker", "index": i}}) for i in (0, 1)]
     words = [sys.executable, "-m", "evo.learning.distributed.member", "--threads", "1"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config[1]}
+    environment = {**os.environ, "TF_CONFIG": config[1]}
     with subprocess.Popen(words, env=environment) as by_hand:
         try:
             monkeypatch.setenv("TF_CONFIG", config[0])
