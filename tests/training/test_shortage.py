@@ -11,7 +11,7 @@ from evo.config.experiment import Experiment
 from evo.errors import ResourceError
 from evo.training.shortage import shortage_named
 from evo.workers import hardware
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import called
 
 
 def test_a_lack_of_memory_names_the_options_that_are_larger_than_usual() -> None:
@@ -39,9 +39,8 @@ def test_a_container_s_limit_of_memory_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_replay_buffer_that_never_fits_is_refused_by_its_option(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+def test_a_replay_buffer_that_never_fits_is_refused_by_its_option(small: Path) -> None:
     words = ("--algorithm", "dqn", "--set", f"dqn.replay_size={1 << 30}", "--set", "environment.size=64")
-    told = called(tmp_path, "small.toml", *words, code=5)[1].splitlines()[-1]
+    told = called(small, "small.toml", *words, code=5)[1].splitlines()[-1]
     assert told.startswith("out of memory; replay_size: 1,073,741,824 transitions of ")
     assert " GB; take less of dqn.replay_size = 1073741824" in told

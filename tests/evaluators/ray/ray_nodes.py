@@ -16,7 +16,6 @@ import pytest
 from evo.evaluators.ray.cluster import EVERYWHERE, OURS
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (requirements-ray.lock)")
-ROOT = Path(__file__).parents[3]
 STORE = 80 << 20  # bytes of a node's object store: the least that Ray takes, nearly
 
 
@@ -100,18 +99,12 @@ def surroundings() -> None:
 @contextmanager
 def nodes(count: int, client_port: int | None = None) -> Iterator[Nodes]:
     """Run a cluster of so many nodes, whose workers can import what tests import; `client_port` is for ray://."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
     cluster = Nodes(client_port)
     try:
         cluster.be(count)
         yield cluster
     finally:
         cluster.close()
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def playing(raylet: int) -> list[int]:
