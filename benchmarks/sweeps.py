@@ -181,7 +181,8 @@ def by_race(benchmark: Benchmark, settings: PlannedSweep) -> Found:
 def by_optuna(benchmark: Benchmark, settings: PlannedSweep, pruner: Callable[[Any], Any]) -> Found:
     """Return what Optuna finds with a pruner of its own, which sees the mean over seeds at the end of each stage."""
     optuna = extra("optuna", "--search")
-    search = Study(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
+    journal = Journal(settings.directory, {})
+    search = Study(axes_of(benchmark.over), settings.seeds[0], TRIALS, journal)  # for its axes alone
     trials: list[tuple[float, Trial]] = []
 
     def objective(one: Any) -> float:

@@ -224,10 +224,7 @@ class Study:
         self._trial = self._study.ask({axis.key: self._distribution(axis) for axis in self._axes})
         if not known:
             self._chosen.append(self._trial.params)
-        return {
-            axis.key: f"{value:.6g}" if isinstance(value := self._trial.params[axis.key], float) else str(value)
-            for axis in self._axes
-        }
+        return self._values(self._trial)
 
     def tell(self, stages: Sequence[Standing]) -> None:
         """Learn how the trial stood at the end of its stages."""
@@ -241,6 +238,12 @@ class Study:
         else:
             self._study.tell(self._trial, mean_of(stages[-1].scores))
         self._ended += 1
+
+    def _values(self, trial: Any) -> Values:
+        return {
+            axis.key: f"{value:.6g}" if isinstance(value := trial.params[axis.key], float) else str(value)
+            for axis in self._axes
+        }
 
     def _distribution(self, axis: Axis) -> Any:
         if not axis.is_range:

@@ -36,7 +36,6 @@ from evo.workers.options import WorkersOptions
 from evo.workers.placement import GROWTH, memory_variables
 from evo.workers.round import Deadlines
 from tests.evaluators.ray.ray_nodes import (
-    ROOT,
     STORE,
     Nodes,
     beginning,
@@ -48,7 +47,7 @@ from tests.evaluators.ray.ray_nodes import (
     waiting,
 )
 from tests.evaluators.test_evaluators import alive, until
-from tests.helpers.calling import after, command, summary_of
+from tests.helpers.calling import ROOT, after, command, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.specs import make, spec
 from tests.run.golden_runs import experiment_of, golden_of
