@@ -76,7 +76,7 @@ class Landscape(Benchmark):
 
     number: int
     over = ("ga.sigma=0.003..3:log", "ga.population=64..4096:log")
-    sets = ()
+    sets = ("ga.islands=1", "ga.parents=64")  # so that any population is one
     generations = 100
     unit = "generations"
     _trained: dict[tuple[str, int], int] = field(default_factory=dict)  # generations of every run, by trial and seed
