@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from evo.errors import DataError, closest
@@ -57,10 +58,12 @@ def near(path: Path, endings: Collection[str] = CHAMPIONS, *folders: Path) -> st
     """
     typed = path.stem if path.suffix in endings else path.name
     for folder in (path.parent, *folders):
-        files = [file for file in folder.glob("*") if file.suffix in endings and file.is_file()]
-        files.sort(key=lambda file: (file.suffix == path.suffix, file.name))
-        found = {file.stem: file for file in files if str(file).isprintable()}
-        found |= runs_in(folder) if CHAMPIONS[0] in endings else {}
+        found = dict[str, Path]()
+        with suppress(OSError):  # a folder that may be listed, and not searched
+            files = [file for file in folder.glob("*") if file.suffix in endings and file.is_file()]
+            files.sort(key=lambda file: (file.suffix == path.suffix, file.name))
+            found = {file.stem: file for file in files if str(file).isprintable()}
+            found |= runs_in(folder) if CHAMPIONS[0] in endings else {}
         if close := closest(typed, found):
             return f" - did you mean `{found[close]}`?"
     return ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from evo.errors import DataError
+from evo.files.layout import near
 from evo.store.run import Run
 from tests.helpers.calling import called
 
@@ -77,3 +80,19 @@ def test_a_run_in_python_and_files_of_options_are_told_what_may_be_meant(
 def test_a_new_run_may_be_named_nearly_as_another(runs: Path) -> None:
     (runs / "small.toml").write_text("")
     called(runs, "run", "small.toml", "--run-dir", "runs/frist", "--dry-run", program="evo")
+
+
+def test_nothing_is_meant_in_a_folder_that_may_be_listed_but_not_searched() -> None:
+    before = os.geteuid()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # where another user may look, too
+        champion = Path(folder) / "champion.h5"
+        champion.touch()
+        assert near(Path(folder) / "champoin.h5") == f" - did you mean `{champion}`?"
+        Path(folder).chmod(0o744 if before == 0 else 0o644)
+        if before == 0:
+            os.seteuid(65534)  # root may do everything
+        try:
+            assert near(Path(folder) / "champoin.h5") == ""
+        finally:
+            os.seteuid(before)
+            Path(folder).chmod(0o755)
