@@ -27,7 +27,6 @@ from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
 from evo.rollouts.segments import replay_episodes, replay_segment
 from evo.setup import Setup
-from evo.workers.hardware import memory
 
 kernel_cache.use(__name__)
 
@@ -170,19 +169,12 @@ class ReplayBuffer:
             **({} if next_masks is None else {"next_action_masks": next_masks}),
         }
         if not self._rows:
-            self._refuse_too_large(sum(rows[:1].nbytes for rows in new.values()))
             self._rows = {name: np.zeros((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in new.items()}
         skipped = max(len(transitions) - self.capacity, 0)
         slots = (self.written + np.arange(skipped, len(transitions))) % self.capacity
         for name, rows in new.items():
             self._rows[name][slots] = rows[skipped:]
         self.written += len(transitions)
-
-    def _refuse_too_large(self, row: int) -> None:
-        """Raise a MemoryError before the system ends the process, hours later, where all transitions never fit."""
-        size, most = row * self.capacity + self._tree.nbytes, memory()
-        if most is not None and size > most:
-            raise MemoryError(f"replay_size: {self.capacity:,} transitions of {row:,} bytes take {size / 1e9:.1f} GB")
 
     def sample(self, key: int, batch_size: int) -> Sample:
         """Sample transitions by the stream `key`."""
