@@ -71,6 +71,13 @@ class Totals(NamedTuple):
         """Return the sums with one more line."""
         return Totals(self.lines + 1, self.spent.plus(line.spent), line.generation if line.best else self.best)
 
+    def up_to(self, durable: Sequence[Line], pending: Sequence[Line]) -> Totals:
+        """Return the sums with all lines that are not in them yet, of which the pending ones may be durable too."""
+        totals, first = self, pending[0].generation if pending else len(durable)
+        for number in range(self.lines, first + len(pending)):
+            totals = totals.plus(pending[number - first] if number >= first else durable[number])
+        return totals
+
 
 class StoredLines(Sequence[Line]):
     """The lines of an open manifest, read as they are asked for: a million generations take eight megabytes."""

@@ -28,6 +28,7 @@ from evo.records import unit_of
 from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
 from evo.store.checkpoints import read_records, record_file
+from evo.store.deadline import flush_here
 from evo.store.policy import Elite, Policy, newest
 from evo.store.run_directory import require_run_directory
 from evo.store.store import Store
@@ -54,6 +55,7 @@ class Run:
         name: str = "",
     ) -> None:
         self.directory = path_of("directory", directory)
+        flush_here(self.directory)
         registry.load(plugins)
         self.name = name or Path(os.path.realpath(directory)).name
         self._flags, self._trusted = flags, trusted

@@ -40,6 +40,7 @@ from evo.store.checkpoints import (
     remove_old_checkpoints,
     write_generations,
 )
+from evo.store.deadline import Deadline
 from evo.store.manifest import Line, StoredLines, Totals
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory
@@ -64,7 +65,7 @@ class Store(AbstractContextManager["Store"]):
         self.notices = list(recovered.notices)  # for the user, oldest first
         self._first_hash = recovered.manifest.first_hash
         self._durable: Sequence[Line] = recovered.lines
-        self._pending: list[Line] = []  # committed, and not yet durable
+        self._pending: list[Line] = []  # committed, and not yet durable; a thread may put an empty list in its place
         self._computed: dict[int, Computed] = {}  # by the pending ones
         self._totals = self._durable_totals = Totals()
         self._metrics = MetricsFile(directory)
@@ -74,10 +75,10 @@ class Store(AbstractContextManager["Store"]):
         self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | LockedError | None = None
-        self._pending_since = math.inf  # monotonic time of the oldest pending commit
         self._committed_at = -math.inf
         self._created = self._moved = self._unlogged = False  # by this object; while it was open; a line of metrics
-        self._flushing = threading.RLock()
+        self._flushing = threading.RLock()  # held by what changes these: `Deadline` flushes in a thread
+        self._deadline = Deadline(self)
 
     @classmethod
     def create(cls, directory: Path, config_toml: str, identity: Mapping[str, object]) -> Store:
@@ -127,7 +128,8 @@ class Store(AbstractContextManager["Store"]):
     @property
     def next_generation(self) -> int:
         """The number of committed generations."""
-        return self._pending[-1].generation + 1 if self._pending else len(self._durable)
+        pending = self._pending
+        return pending[-1].generation + 1 if pending else len(self._durable)
 
     @property
     def state_hash(self) -> str:
@@ -138,7 +140,8 @@ class Store(AbstractContextManager["Store"]):
     @property
     def lines(self) -> Sequence[Line]:
         """The line of every committed generation."""
-        return [*self._durable[: self._pending[0].generation], *self._pending] if self._pending else self._durable
+        pending = self._pending
+        return [*self._durable[: pending[0].generation], *pending] if pending else self._durable
 
     @property
     def spent(self) -> Spent:
@@ -148,7 +151,7 @@ class Store(AbstractContextManager["Store"]):
     def publish(self, weights: NDArray[np.float32]) -> str:
         """Write weights [S, P] for workers, HDF5 with a dataset "weights"; return the file's name in the directory."""
         self._require_writable()
-        if time.monotonic() - self._pending_since >= DURABLE_SECONDS:
+        if time.monotonic() - self._deadline.since >= DURABLE_SECONDS:
             self.flush()
         committed = dict[str, str]()  # the newest checkpoint by the digest of its weights, if workers can read them
         if not self._pending and self.next_generation:
@@ -178,19 +181,20 @@ class Store(AbstractContextManager["Store"]):
             best=best,
             **dataclasses.asdict(Spent.of(metrics)),
         )
-        # An interrupt between any two of these lines leaves either the generation before or this one, complete.
-        self._computed[generation] = Computed(states, records)
-        self._pending.append(line)
-        wanted = {generation, self._sum().best}  # of the others, states that will have no checkpoint are freed
-        for number, pending in self._computed.items():
-            if pending.state is not None and number not in wanted and number % self.keep_every:
-                self._computed[number] = pending._replace(state=None)
-        self.log(generation, metrics)
-        now = time.monotonic()
-        took, self._committed_at = now - self._committed_at, now
-        self._pending_since = min(self._pending_since, now)
-        if now - self._pending_since + took >= DURABLE_SECONDS:
-            self.flush()
+        with self._flushing:
+            # An interrupt between any two of these lines leaves either the generation before or this one, complete.
+            self._computed[generation] = Computed(states, records)
+            self._pending.append(line)
+            wanted = {generation, self._sum().best}  # of the others, states that will have no checkpoint are freed
+            for number, pending in self._computed.items():
+                if pending.state is not None and number not in wanted and number % self.keep_every:
+                    self._computed[number] = pending._replace(state=None)
+            self.log(generation, metrics)
+            now = time.monotonic()
+            took, self._committed_at = now - self._committed_at, now
+            self._deadline.start(now, DURABLE_SECONDS)
+            if now - self._deadline.since + took >= DURABLE_SECONDS:
+                self.flush()
 
     def flush(self, *, last: bool = False) -> None:
         """Make every commit durable, then write the champion; after the `last` time, other threads wait for ever.
@@ -206,11 +210,16 @@ class Store(AbstractContextManager["Store"]):
                 held.require(self.directory)
                 self._anywhere(self._flush_generations)
                 self._anywhere(self._flush_champion)
+                self._deadline.since = math.inf
             except (ResourceError, LockedError) as error:
                 self._failure = error
-                self._totals = self._durable_totals
-                self._pending.clear()
+                self._totals, self._pending = self._durable_totals, []
                 raise
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process writes it."""
+        return self._held is not None and self._held.master == os.getpid()
 
     def load(self) -> dict[str, NDArray[np.generic]]:
         """Return the state after the newest generation; empty before the first."""
@@ -251,12 +260,16 @@ class Store(AbstractContextManager["Store"]):
         `weights` [P] is split into `layers`, (name, shape) in order. `about` holds the facts, as JSON values.
         """
         self._require_writable()
-        self._champion = encode_champion(weights, layers, about)
+        champion = encode_champion(weights, layers, about)
+        with self._flushing:
+            self._champion = champion
+            self._deadline.start(time.monotonic(), DURABLE_SECONDS)
 
     def close(self) -> None:
         """Make everything durable, remove published weights, and release the lock."""
-        if self._held is None or self._held.master != os.getpid():
+        if self._held is None or not self.is_ours:
             return
+        self._deadline.close()
         try:
             if self._failure is None:
                 self.flush()
@@ -292,7 +305,7 @@ class Store(AbstractContextManager["Store"]):
         """Return what this process holds, and go on where the directory is now, if it was renamed."""
         if self._failure is not None:
             raise self._failure
-        if self._held is None or self._held.master != os.getpid():
+        if self._held is None or not self.is_ours:
             raise RuntimeError(f"{self.directory} is open for reading only, closed, or another process's")
         if (place := self._held.place(self.directory)) != self.directory:
             notice(f"{self.directory} was renamed to {place} while the run trains; it goes on there")
@@ -311,9 +324,7 @@ class Store(AbstractContextManager["Store"]):
             return write()
 
     def _sum(self) -> Totals:
-        for number in range(self._totals.lines, self.next_generation):
-            newer = number - self.next_generation + len(self._pending)
-            self._totals = self._totals.plus(self._pending[newer] if newer >= 0 else self._durable[number])
+        self._totals = self._totals.up_to(self._durable, self._pending)
         return self._totals
 
     def _flush_generations(self) -> None:
@@ -327,9 +338,9 @@ class Store(AbstractContextManager["Store"]):
             made = write_generations(self.directory, computed)
             lines = [dataclasses.replace(line, files=made[line.generation]) for line in pending]
             self._durable.extend(self.directory / MANIFEST, lines)
-        self._pending.clear()
+        self._pending = []
         self._computed.clear()
-        self._pending_since, self._durable_totals = math.inf, self._sum()
+        self._durable_totals = self._sum()
         remove_old_checkpoints(self.directory, self._sum().best, self.keep_every)
 
     def _flush_champion(self) -> None:

@@ -45,6 +45,14 @@ def test_a_run_is_read_once_and_another_reader_sees_what_was_committed_since(run
         assert after.is_running
 
 
+def test_a_reader_beside_the_loop_that_trains_sees_every_row_and_its_champion(small: Path) -> None:
+    for row in evo.train(evo.Experiment.load(small / "small.toml"), small / "run"):
+        found = evo.Run(row.run_dir, trusted=True)
+        assert found.store.next_generation == len(found.metrics) == row.generation + 1
+        assert row.champion is not None
+        assert found.fitness == evo.Run(row.run_dir / "champion.h5", trusted=True).fitness == row.champion.fitness
+
+
 def test_a_champion_is_the_same_in_every_form(run: Path) -> None:
     whole, file = Run(run), Run(run / "champion.h5")
     assert whole.champion_file is not None

@@ -292,6 +292,18 @@ def test_commits_that_follow_within_two_seconds_share_their_files_and_others_do_
     ]
 
 
+def test_commits_are_durable_after_two_seconds_though_nothing_follows(tmp_path: Path, hashes: list[str]) -> None:
+    with made(tmp_path / "run", 5) as store:
+        assert Store.read(tmp_path / "run").next_generation < 5
+        began = time.monotonic()
+        while Store.read(tmp_path / "run").next_generation < 5:
+            assert time.monotonic() - began < 20
+            time.sleep(0.05)
+        assert store.state_hash == hashes[5]
+        commit(store, 5)
+    assert Store.read(tmp_path / "run").state_hash == hashes[6]
+
+
 def test_what_the_disk_did_not_take_is_not_counted_as_committed(tmp_path: Path, hashes: list[str]) -> None:
     store = made(tmp_path / "run", 3, flush_each=True)
     frames = store.spent.frames
