@@ -76,15 +76,16 @@ def _search(
         with tempfile.TemporaryDirectory() as folder:
             experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
             for row in train(experiment, run_dir):
-                run_dir, written_here = row.run_dir, True
+                run_dir, written_here = row.run_dir.absolute(), True  # `progress` may change the working directory
                 if progress is not None:
                     progress(row)
         assert run_dir is not None
         found = Run(run_dir, trusted=written_here)
         if found.champion_file is None:
-            raise ConfigurationError(
-                f"fitness: {problem.name} has given no finite number for any vector; see {run_dir}"
-            )
+            what = "no finite number for any vector"
+            if measures := problem.measures:
+                what = f"no vector finite numbers for all of fitness, {', '.join(measures)}"
+            raise ConfigurationError(f"fitness: {problem.name} has given {what}; see {run_dir}")
         test, x = found.test, problem.inside(found.champion.weights)
         assert test is not None
     finally:

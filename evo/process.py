@@ -262,7 +262,7 @@ def tolerate_failures() -> None:
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:  # closed before this process started
-            stream = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
         elif stream is getattr(sys, f"__{name}__"):
             stream.flush()
             # Characters that the terminal's encoding lacks are escaped, so that they do not stop a run.

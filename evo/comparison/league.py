@@ -128,6 +128,8 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
     player. DataError: a run or a champion is missing or damaged.
     """
+    if isinstance(sets, str):
+        raise ConfigurationError(f"sets: must be a list of assignments, as in [{sets!r:.60}]")
     runs = {place: _run(one) for place, one in enumerate(players) if not is_baseline(one)}
     named = dict(zip(runs, distinguished([run.directory for run in runs.values()]), strict=True))
     names = [named.get(place, str(one)) for place, one in enumerate(players)]

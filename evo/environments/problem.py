@@ -131,7 +131,7 @@ class Problem:
             if is_passed_on(error):
                 raise
             module = getattr(self.fitness, "__module__", None) or "builtins"  # of what C defines
-            raise mistakes.of_function(module, self.name, error) from error
+            raise mistakes.of_function(module, self.name, error, self.fitness) from error
         if self.minimise:
             values[0] = -values[0]
         return values

@@ -120,6 +120,7 @@ class Held:
 
     def __init__(self, directory: Path, lock: int, name: str) -> None:
         self.master, self.lock, self._descriptors = os.getpid(), lock, list[int]()
+        self.absolute = Path(os.path.abspath(directory))
         try:
             with resources("open", directory):
                 self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -140,9 +141,10 @@ class Held:
     def place(self, directory: Path) -> Path:
         """Return the directory, or where it is now if it was renamed. ResourceError: it was removed."""
         ours = os.fstat(self._directory)
-        with suppress(OSError):
-            if os.path.samestat(ours, os.stat(directory)):
-                return directory
+        for path in (directory, self.absolute):  # the latter where the process has another working directory now
+            with suppress(OSError):
+                if os.path.samestat(ours, os.stat(path)):
+                    return path
         with suppress(OSError):
             place = Path(os.readlink(f"/proc/self/fd/{self._directory}"))
             if os.path.samestat(ours, os.stat(place)):

@@ -112,7 +112,7 @@ class Batch:
 
     def step(self, actions: Any) -> None:
         """Play actions; ValueError where there is no such one, RuntimeError where nothing resets an ended episode."""
-        chosen = self._checked(np.asarray(actions))
+        chosen = self.checked(np.asarray(actions))
         if not self.begun or (self.mode == DISABLED and self.status.any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")
         self._renew()
@@ -132,7 +132,8 @@ class Batch:
             self.state, self.game.rules, self.game.masked, chosen, self.envs, self.status, self.out, self.masks
         )
 
-    def _checked(self, given: NDArray[Any]) -> NDArray[Any]:
+    def checked(self, given: NDArray[Any]) -> NDArray[Any]:
+        """Return actions as a game takes them; ValueError where there is no such one.  # -> [B] or [B, A]"""
         continuous, actions = self.game.continuous, self.game.actions
         asked = f"actions are {'numbers' if continuous else 'whole numbers'} {self.sides}"
         if not self.sides:

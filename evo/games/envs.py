@@ -87,6 +87,10 @@ class GameEnv(_Shown, gymnasium.Env[Observation, Any]):
         self._batch.begin(np.ones(1, np.bool_), [seed], self.np_random)
         return self._batch.out[0].copy(), self._info(GOES_ON)
 
+    def check(self, action: Any) -> None:
+        """Raise ValueError where there is no such action."""
+        self._batch.checked(np.asarray(action))
+
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         batch = self._batch

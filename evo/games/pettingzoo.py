@@ -134,8 +134,18 @@ class SimultaneousEnv(_Players, ParallelEnv):  # type: ignore[misc]  # as above
     def step(
         self, actions: Actions
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Info]]:
-        """Play an action of every agent; return observations, rewards, terminations, truncations and infos."""
+        """Play an action of every agent; return observations, rewards, terminations, truncations and infos.
+
+        ValueError, before anything is played: an agent is missing, or there is no such action.
+        """
         agents, terminated, truncated = self.agents, False, False
+        for agent in agents:
+            if agent not in actions:
+                raise ValueError(f"actions: there is none of {agent}")
+            try:
+                self._game.check(actions[agent])
+            except ValueError as error:
+                raise ValueError(f"actions: {agent}: {error}") from None
         rewards = [0.0] * len(agents)
         for agent in agents:
             if not truncated:  # which may be before the last one has moved

@@ -93,7 +93,7 @@ def available() -> int | None:
         line = next(line for line in (PROC / "meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
         found.append(int(line.split()[1]) << 10)
     with suppress(OSError, ValueError):
-        most, current = (int(Path(name).read_text()) for name in LIMITS)
+        most, current = (int(Path(name).read_text(encoding="ascii")) for name in LIMITS)
         found.append(max(most - current, 0))
     return min(found, default=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import math
 import operator
@@ -136,11 +137,11 @@ def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationErro
     return of_function(kind.__module__, f"{kind.__qualname__}.{hook}", error)
 
 
-def of_function(module: str, name: str, error: BaseException) -> ConfigurationError:
-    """Return the mistake that a failed call of a plug-in's function stands for."""
-    found = innermost(error, bool)
-    inside = found and error.__traceback__ and error.__traceback__.tb_next
-    where = f" ({found[1]})" if found and inside else ""
+def of_function(module: str, name: str, error: BaseException, function: Any = None) -> ConfigurationError:
+    """Return the mistake that a failed call of a plug-in's function stands for: where it failed, or is defined."""
+    where = place_of(error) if error.__traceback__ and error.__traceback__.tb_next else ""
+    if not where and (code := getattr(inspect.unwrap(function), "__code__", None)):
+        where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
     return mistake(module, name, f"{exception_text(error)}{where}")
 
 

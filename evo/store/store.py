@@ -308,7 +308,8 @@ class Store(AbstractContextManager["Store"]):
         if self._held is None or not self.is_ours:
             raise RuntimeError(f"{self.directory} is open for reading only, closed, or another process's")
         if (place := self._held.place(self.directory)) != self.directory:
-            notice(f"{self.directory} was renamed to {place} while the run trains; it goes on there")
+            if place != self._held.absolute:
+                notice(f"{self.directory} was renamed to {place} while the run trains; it goes on there")
             self.directory = self._metrics.directory = self._published.directory = place
             self._moved = True
         return self._held

@@ -23,7 +23,7 @@ from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START
 from evo.games.declaration import GameOptions
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
-from evo.plugins import code
+from evo.plugins import code, registry
 from evo.plugins.mistakes import mistake
 from evo.plugins.registry import find, loaded
 from evo.records import Algorithm, Arrays
@@ -133,7 +133,10 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         changed = difference(store.identity, experiment.identity())
         if changed:
             other = code.changes(store.identity, experiment.code())
-            advice = ["restore that code, or go on in another run: resume it with --fork NAME"] if other else []
+            elsewhere = "resume it with --fork NAME"
+            if registry.HERE in str(experiment.environment.id).split(":"):  # no plug-in that a command could load
+                elsewhere = "choose another run_dir"
+            advice = [f"restore that code, or go on in another run: {elsewhere}"] if other else []
             what = "code" if other == changed else "options"
             raise ConfigurationError("\n".join([f"{directory} was begun with other {what}:", *changed, *advice]))
         file = directory / CONFIG

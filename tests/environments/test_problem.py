@@ -292,6 +292,8 @@ def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: P
     for number in (np.complex128(1 + 2j), np.ma.masked):
         with pytest.raises(ConfigurationError, match=r"must return a number, not (np\.complex128|masked)"):
             evo.minimise(lambda x, number=(number,): number[0], 2, **few)
+    with pytest.raises(ConfigurationError, match=r"must return a number, not 'x' \(test_problem.py:\d+\)"):
+        evo.minimise(lambda _: "x", 2, **few)
     with pytest.raises(ConfigurationError, match="fails raised Silent"):
         evo.minimise(fails, 2, **few)
 
@@ -346,6 +348,8 @@ def test_a_search_that_has_ended_is_returned_again_and_one_that_found_nothing_sa
     np.testing.assert_array_equal(one.x, other.x)
     with pytest.raises(ConfigurationError, match="has given no finite number for any vector"):
         evo.minimise(lambda _: np.nan, 2, run_dir=tmp_path / "none", **few)
+    with pytest.raises(ConfigurationError, match="has given no vector finite numbers for all of fitness, cost, risk"):
+        evo.minimise(lambda _: (1.0, np.nan, 1.0), 2, measures=["cost", "risk"], run_dir=tmp_path / "other", **few)
     monkeypatch.setattr(registry, "_loaded", {})  # as in another process
     with pytest.raises(MissingPluginError, match="was of a script"):
         registry.problem(registry.HERE)
@@ -631,8 +635,22 @@ def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path
 
     assert searched(quadratic, 3).run.store.next_generation == 3
     assert searched(quadratic, 5).run.store.next_generation == 5
-    with pytest.raises(ConfigurationError, match="the code of the game or the function differs"):
+    with pytest.raises(ConfigurationError, match=r"function differs[^$]*another run: choose another run_dir"):
         searched(lambda weights: float(np.sum(weights**4)), 7)
+
+
+def test_a_search_whose_working_directory_changes_goes_on_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = evo.minimise(
+        curves.sphere, [1.0, 2.0], generations=3, run_dir="run", progress=lambda _: os.chdir(tmp_path / "below")
+    )
+    assert found.run.store.next_generation == 3
+    assert Path(found.run.directory) == tmp_path / "run"
+    assert os.listdir(tmp_path / "below") == []
+    assert capsys.readouterr().err == ""
 
 
 def test_what_a_search_does_not_use_is_refused(tmp_path: Path) -> None:

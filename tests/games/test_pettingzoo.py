@@ -162,3 +162,15 @@ def test_wrong_calls_name_what_is_wrong() -> None:
     env.reset(seed=1)
     with pytest.raises(ValueError, match="between 0 and 8"):
         env.step(9)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"player_1": -1}, {"player_1": "up"}], ids=str)
+def test_nothing_is_played_where_an_agent_has_no_action_or_a_wrong_one(wrong: dict[str, Any]) -> None:
+    env, straight = ours.parallel_env("evo/duel-v0"), ours.parallel_env("evo/duel-v0")
+    env.reset(seed=3), straight.reset(seed=3)
+    with pytest.raises(ValueError, match=r"^actions: .*player_1"):
+        env.step({"player_0": 1, **wrong})
+    while env.agents:
+        actions = dict.fromkeys(env.agents, 1)
+        played, other = env.step(actions), straight.step(actions)
+        assert played[1:] == other[1:]

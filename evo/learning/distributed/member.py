@@ -86,7 +86,7 @@ def _unshare() -> None:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{file}", "w") as out:
+        with open(f"/proc/self/{file}", "w", encoding="ascii") as out:
             out.write(text)
 
 
