@@ -2,7 +2,8 @@
 
 A grid over descriptors of behaviour divides networks into cells. A child that would enter a cell is evaluated again in
 the next generation, on its new episodes, and only that second score and behaviour decide: the first ones were used to
-choose it, so they are biased upwards. An emitter names the children; MAP-Elites' own mutates elites.
+choose it, so they are biased upwards. Where one evaluation is exact, it enters at once. An emitter names the children;
+MAP-Elites' own mutates elites.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from evo.setup import Setup
 NOWHERE = -1  # the cell of a candidate whose scores are not finite
 LARGEST_GRID = 1 << 16
 COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
-FOUND = ("found", "found_table")  # of the best candidate of a generation, there
 Weights = NDArray[np.float32]
 
 
@@ -117,6 +117,19 @@ class Children(NamedTuple):
         """Whether each would enter the archive.  # [N]"""
         return self.empty | (self.gains > 0)
 
+    @property
+    def promising(self) -> NDArray[np.int64]:
+        """The best child of each cell, where it would enter the archive.
+
+        Those of empty cells come first, then those that gain most.  # [K]
+        """
+        best: dict[int, int] = {}
+        for k in np.argsort(-self.fitness, kind="stable").tolist():
+            best.setdefault(int(self.cells[k]), k)
+        better = [k for k in best.values() if self.improving[k]]  # none of them is NOWHERE
+        better.sort(key=lambda k: (not self.empty[k], -self.gains[k], k))
+        return np.array(better, np.int64)
+
 
 class Emitter(Protocol):
     """Names new candidates, and learns from what they would change in the archive."""
@@ -172,7 +185,6 @@ class MapElites(PopulationAlgorithm):
         self._elites = self._again[:0]  # [C, P] in the order of their cells
         self._table: NDArray[Any] = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] sums, when they entered
         self._exact = setup.is_exact
-        self._found = self._elites, self._table  # of one candidate, the best of a generation, where exact
 
     def generation(self, number: int) -> Generation:
         """Evaluate on the same episodes; some may enter the archive, and others are to be evaluated again."""
@@ -213,25 +225,33 @@ class MapElites(PopulationAlgorithm):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Metrics]:
         """Update the archive, choose whom to evaluate again, and let the emitter learn.
 
-        table [N, 3] of all candidates -> elites, as rows of former elites and of those evaluated again, in the order of
-        cells [C]; candidates that are evaluated again [K]; metrics
+        table [N, 3] of all candidates -> elites in the order of cells [C], as rows of former elites, of those evaluated
+        again and, where exact, of those chosen; candidates that are evaluated again or, where exact, enter [K]; metrics
         """
-        again = len(self._again)
-        both = np.concatenate([self._table, table[:again]])
-        best: dict[int, int] = {}  # the row of each cell's elite; the first of equal ones stays
+        again, elites = len(self._again), len(self._elites)
+        entered = self._enter(self._again, table[:again])
+        children = self._compared(table[again:, 0].astype(np.int64), table[again:, 1])
+        chosen = again + children.promising[: None if self._exact else self.options.reevaluated]
+        self._again = self._rebuilt(published, sources, chosen)
+        if self._exact:
+            rows = np.concatenate([entered, elites + again + np.arange(len(chosen))])
+            entered = rows[self._enter(self._again, table[chosen])]
+            self._again = self._again[:0]
+        return entered, chosen, self.emitter.learn(number, sources, children, self._elites)
+
+    def _enter(self, weights: Weights, table: NDArray[Any]) -> NDArray[np.int64]:
+        """Keep the best network of each cell, the first of equal ones, of the elites and others.
+
+        weights [N, P], table [N, 3] -> elites [C] in the order of cells, as rows of former elites and of the others
+        """
+        both = np.concatenate([self._table, table])
+        best: dict[int, int] = {}
         for row, (cell, fitness, _) in enumerate(both.tolist()):
             if cell != NOWHERE and (cell not in best or fitness > both[best[cell], 1]):
                 best[cell] = row
         entered = np.array([best[cell] for cell in sorted(best)], np.int64)
-        self._elites, self._table = np.concatenate([self._elites, self._again])[entered], both[entered]
-        children = self._compared(table[again:, 0].astype(np.int64), table[again:, 1])
-        chosen = again + self._promising(children)
-        if self._exact:
-            highest = np.array([np.argmax(table[:, 1])])
-            highest = highest[table[highest, 0] != NOWHERE]
-            self._found = self._rebuilt(published, sources, highest), table[highest]
-        self._again = self._rebuilt(published, sources, chosen)
-        return entered, chosen, self.emitter.learn(number, sources, children, self._elites)
+        self._elites, self._table = np.concatenate([self._elites, weights])[entered], both[entered]
+        return entered
 
     def _cells_of(self, evaluated: Evaluated, returns: NDArray[Any]) -> NDArray[np.int64]:
         """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
@@ -253,18 +273,6 @@ class MapElites(PopulationAlgorithm):
         known = np.append(self._table[:, 0], NOWHERE - 1)[place] == cells
         present = np.append(self._table[:, 1], 0)[np.where(known, place, -1)]
         return Children(cells, fitness, fitness - present, ~known & (cells != NOWHERE))
-
-    def _promising(self, children: Children) -> NDArray[np.int64]:
-        """Return the children to evaluate again: the best of each cell, where it would enter the archive now.
-
-        Those of empty cells come first, then those that gain most.  # -> [K]
-        """
-        best: dict[int, int] = {}
-        for k in np.argsort(-children.fitness, kind="stable").tolist():
-            best.setdefault(int(children.cells[k]), k)
-        better = [k for k in best.values() if children.improving[k]]  # none of them is NOWHERE
-        better.sort(key=lambda k: (not children.empty[k], -children.gains[k], k))
-        return np.array(better[: self.options.reevaluated], np.int64)
 
     def _rebuilt(self, published: Weights, sources: Sequence[WeightSource], chosen: NDArray[np.int64]) -> Weights:
         """Return the weights of chosen candidates.  # [K] -> [K, P]"""
@@ -289,23 +297,19 @@ class MapElites(PopulationAlgorithm):
     def finalists(self, count: int) -> Finalists:
         """Return the elites of the highest fitness, or candidates to evaluate again where there is no elite yet.
 
-        Where one evaluation is exact, the best candidate is among them before it is an elite. Where no network had
-        finite scores so far, it is one of zeros.
+        Where no network had finite scores so far, it is one of zeros.
         """
         if not len(self._elites):
             some = self._again[:count]
             return Finalists(some if len(some) else np.zeros((1, self.network.size), np.float32))
-        (found, row), episodes = self._found, self.options.episodes
-        weights, table = np.concatenate([self._elites, found]), np.concatenate([self._table, row])
-        order = np.argsort(-table[:, 1], kind="stable")[:count]
-        return Finalists(weights[order], None, mean_returns(table[order, 2], episodes))
+        order = np.argsort(-self._table[:, 1], kind="stable")[:count]
+        return Finalists(self._elites[order], None, mean_returns(self._table[order, 2], self.options.episodes))
 
     def state(self) -> Arrays:
         """Return elites with their cells, fitness and returns, those to evaluate again, the grid, and the emitter."""
         cells, fitness, returns = self._table.T.copy()
         table = {"cells": cells.astype(np.int64), "fitness": fitness, "returns": returns, "grid": self._grid}
-        found: Arrays = dict(zip(FOUND, self._found, strict=True)) if self._exact else {}
-        return {"weights": self._elites, "reevaluated": self._again, **table, **found, **self.emitter.state()}
+        return {"weights": self._elites, "reevaluated": self._again, **table, **self.emitter.state()}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from an archive, and the record of the generation that left it.
@@ -316,8 +320,6 @@ class MapElites(PopulationAlgorithm):
         table: NDArray[Any] = np.stack([state[name] for name in COLUMNS], axis=1)
         if np.array_equal(state["grid"], self._grid):
             self._elites, self._table = elites, table
-            if self._exact and all(name in state for name in FOUND):
-                self._found = np.asarray(state[FOUND[0]], np.float32), np.asarray(state[FOUND[1]])
         else:
             again = np.concatenate([elites[np.argsort(-table[:, 1], kind="stable")], again])
         self._again = again[: self.options.reevaluated]

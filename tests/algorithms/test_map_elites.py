@@ -221,5 +221,4 @@ def test_of_children_in_a_cell_the_best_is_promising_where_their_gains_are_too_l
     fitness = np.array([1.0, np.nextafter(1.0, 2.0)])
     children = map_elites.Children(np.zeros(2, np.int64), fitness, fitness - -1e10, np.zeros(2, np.bool_))
     assert children.gains[0] == children.gains[1]
-    algorithm = SimpleNamespace(options=SimpleNamespace(reevaluated=4))
-    assert map_elites.MapElites._promising(algorithm, children).tolist() == [1]  # type: ignore[arg-type]
+    assert children.promising.tolist() == [1]

@@ -392,6 +392,33 @@ def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Pat
         evo.minimise(curves.sphere, 2, measures=["return"])
 
 
+@pytest.mark.parametrize("algorithm", ["map_elites", "cma_me"])
+def test_an_archive_of_an_exact_function_has_the_best_vector_of_every_cell(tmp_path: Path, algorithm: str) -> None:
+    called, best = list[bytes](), dict[tuple[int, ...], float]()
+
+    def fitness(weights: np.ndarray) -> tuple[float, float, float]:
+        where, value = np.tanh(weights[:2]).tolist(), -float(np.sum((weights - 0.5) ** 2))
+        cell = tuple(min(7, int((one + 1) * 4)) for one in where)
+        best[cell] = max(value, best.get(cell, -math.inf))
+        called.append(weights.tobytes())
+        return value, *where
+
+    grid = {"descriptors": ["a", "b"], "low": [-1, -1], "high": [1, 1], "bins": [8, 8], "episodes": 1}
+    small = {**grid, "population": 64, "reevaluated": 8}
+    for generations in (1, 5):  # the second time, a resume
+        found = evo.maximise(
+            fitness, 3, measures=["a", "b"], algorithm=algorithm, generations=generations, run_dir=tmp_path / "run",
+            **{algorithm: small},
+        )  # fmt: skip
+        assert {elite.cell: elite.fitness for elite in found.run.elites} == best
+    straight = evo.maximise(
+        fitness, 3, measures=["a", "b"], algorithm=algorithm, generations=5, run_dir=tmp_path / "straight",
+        **{algorithm: small},
+    )  # fmt: skip
+    assert straight.run.store.state_hash == found.run.store.state_hash
+    assert found.fitness == max(best.values())
+
+
 def test_both_directions_have_the_options_of_one_signature() -> None:
     options = [*inspect.signature(evo.minimise).parameters]
     assert options == [*inspect.signature(evo.maximise).parameters]
