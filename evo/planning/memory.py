@@ -68,7 +68,7 @@ def descendants(pid: int) -> dict[int, int]:
     for entry in PROC.iterdir() if PROC.is_dir() else ():
         if entry.name.isdigit():
             with suppress(OSError, ValueError, IndexError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int((entry / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
     found, depth, last = {pid: 0}, 0, {pid}
     while last := {child for child, parent in parents.items() if parent in last} - found.keys():
         depth += 1
@@ -79,7 +79,7 @@ def descendants(pid: int) -> dict[int, int]:
 def _size(pid: int) -> tuple[int, int] | None:
     """Return the bytes of a process with its share of shared pages, and those of its own; None: it is gone."""
     try:
-        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
+        lines = (PROC / str(pid) / "smaps_rollup").read_text("utf-8").splitlines()[1:]
         fields = {name: int(size.split()[0]) << 10 for name, _, size in (line.partition(":") for line in lines)}
         return fields["Pss_Anon"] + fields["Pss_Shmem"], fields["Private_Dirty"]
     except (OSError, ValueError, KeyError, IndexError):
@@ -90,10 +90,12 @@ def available() -> int | None:
     """Return the bytes that processes can still get, in this container if it has a limit; None: unknown."""
     found = []
     with suppress(OSError, ValueError, IndexError):
-        line = next(line for line in (PROC / "meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        line = next(
+            line for line in (PROC / "meminfo").read_text("utf-8").splitlines() if line.startswith("MemAvailable:")
+        )
         found.append(int(line.split()[1]) << 10)
     with suppress(OSError, ValueError):
-        most, current = (int(Path(name).read_text(encoding="ascii")) for name in LIMITS)
+        most, current = (int(Path(name).read_text("utf-8")) for name in LIMITS)
         found.append(max(most - current, 0))
     return min(found, default=None)
 

@@ -307,7 +307,9 @@ def git_commit(root: Path) -> str:
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", timeout=10, check=True, stdin=subprocess.DEVNULL
+        )
         return done.stdout.strip()
     return ""
 

@@ -44,7 +44,7 @@ def cores(groups: Path = GROUPS) -> int:
         allowed = os.cpu_count() or 1
     for names in QUOTAS:
         with suppress(OSError, ValueError):  # no such limit
-            quota, period = map(int, " ".join((groups / name).read_text() for name in names).split())
+            quota, period = map(int, " ".join((groups / name).read_text("utf-8") for name in names).split())
             if quota > 0:
                 return min(allowed, max(1, -(-quota // period)))
     return allowed
@@ -57,14 +57,14 @@ def memory(groups: Path = GROUPS) -> int | None:
         sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for name in LIMITS:
         with suppress(OSError, ValueError):  # no such limit
-            sizes.append(int((groups / name).read_text()))
+            sizes.append(int((groups / name).read_text("utf-8")))
     return min(sizes, default=None)
 
 
 def found() -> list[Gpu]:
     """Return the GPUs in the order of the bus, none where there is no driver."""
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=TIMEOUT, check=True)
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return _of_driver(DRIVER)
     return parsed(done.stdout)
@@ -109,7 +109,7 @@ def _of_driver(folder: Path) -> list[Gpu]:
     gpus: list[Gpu] = []
     for information in sorted(folder.glob("*/information")):  # folders are named by their position on the bus
         try:
-            lines = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
+            lines = dict(line.split(":", 1) for line in information.read_text("utf-8").splitlines() if ":" in line)
         except OSError:
             continue
         gpus.append(Gpu(len(gpus), lines.get("Model", "").strip(), lines.get("GPU UUID", "").strip()))

@@ -25,6 +25,12 @@ def test_no_file_is_long_or_wide() -> None:
             assert len(line.partition("  # type: ignore")[0]) <= MOST_COLUMNS, f"{path}: {line}"
 
 
+def test_no_text_is_in_the_encoding_of_a_locale() -> None:
+    for path in Path("evo").rglob("*.py"):
+        found = re.findall(r"read_text\(\)|\btext=True|[ =]open\([^\n]*, \"[wra]\"\)", path.read_text("utf-8"))
+        assert found == [], path
+
+
 @pytest.mark.long
 def test_code_is_counted_without_comments_docstrings_and_blank_lines() -> None:
     header, body = (
