@@ -121,9 +121,13 @@ class Journal:
             raise self.damaged()
         return list(found.values())
 
+    def keep(self, name: str, standings: Sequence[Standing]) -> None:
+        """Keep how a stage has ended, until the next `write`."""
+        self._stages[name] = {one.name: one for one in standings}
+
     def decide(self, name: str, standings: Sequence[Standing]) -> None:
         """Keep how a stage has ended, durably; ResourceError where that cannot be written."""
-        self._stages[name] = {one.name: one for one in standings}
+        self.keep(name, standings)
         self.write()
 
     def write(self) -> None:

@@ -34,6 +34,7 @@ Scores = dict[str, tuple[float, ...]]
 Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
 
 SEEDS = 1 << 32
+MOST_REFUSED = 100  # trials that an experiment refuses, where it has not taken any
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,6 @@ def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None
         if planned.chosen is None:
             trials = race.side_by_side(planned.grid)
         else:
-            race.journal.write()
             trials = race.searched(Study(axes_of(planned.over), planned.seeds[0], planned.chosen, race.journal))
         return race.retested(trials)
 
@@ -121,8 +121,7 @@ class Race:
                 self.journal.decide(f"{share:g}", standings)
             for one in standings:
                 stages.setdefault(one.name, []).append(one)
-                if one.stopped:
-                    self._say(f"{one.name} stops: {one.stopped}")
+            self._say_stopped(standings)
             going = {one.name for one in standings if not one.stopped}
             alive = [trial for trial in alive if trial.name in going]
             if not alive:
@@ -130,12 +129,27 @@ class Race:
         return [TrialResult(trial, tuple(stages[trial.name])) for trial in trials]
 
     def searched(self, search: Study) -> list[TrialResult]:
-        """Train one trial after the other, each against the best before it; ResourceError: none can be trained."""
-        found = dict[str, TrialResult]()
-        while (values := search.next()) is not None:
-            result = self._against(self.settings.trial(values), found)
+        """Train one trial after the other, each against the best before it; ResourceError: none can be trained.
+
+        Values that the experiment refuses are a failed trial; ConfigurationError: it refuses all, or the first hundred.
+        """
+        found, refused, begun = dict[str, TrialResult](), list[Standing](), False
+        while (begun or len(found) < MOST_REFUSED) and (values := search.next()) is not None:
+            trial = self.settings.tried(values)
+            failed = judged({}, {trial.name: trial.refused} if trial.refused else {}, last=True)
+            refused += failed
+            if failed:
+                self.journal.keep(f"{trial.name} {SHARES[0]:g}", failed)
+            if begun := begun or not failed:  # before that, the directory is left to another --over
+                self.journal.write()
+                self._say_stopped(refused)
+                refused.clear()
+            result = TrialResult(trial, tuple(failed)) if failed else self._against(trial, found)
             search.tell(result.stages)
-            found[result.trial.name] = result
+            found[trial.name] = result
+        if not begun:
+            what = f"the experiment refuses all values that were chosen for {counted(len(found), 'trial')}"
+            raise ConfigurationError(f"{what}; the last: {[*found.values()][-1].trial.refused}")
         if not any(result.finished for result in found.values()):
             raise ResourceError("no trial can be trained; the lines above say why")
         return list(found.values())
@@ -154,12 +168,16 @@ class Race:
                     standing = replace(standing, stopped=stops(standing.scores, best.stages[number].scores, rivals))
                 known = [standing]
                 self.journal.decide(stage, known)
-                if standing.stopped:
-                    self._say(f"{trial.name} stops: {standing.stopped}")
+                self._say_stopped(known)
             stages += known
             if stages[-1].stopped:
                 break
         return TrialResult(trial, tuple(stages))
+
+    def _say_stopped(self, standings: Sequence[Standing]) -> None:
+        for one in standings:
+            if one.stopped:
+                self._say(f"{one.name} stops: {one.stopped}")
 
     def retested(self, trials: Sequence[TrialResult]) -> SweepResult:
         """Train the winner with fresh seeds."""

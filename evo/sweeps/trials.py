@@ -18,10 +18,11 @@ from typing import Any
 from evo.comparison.runs import PlannedRun
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, counted, extra, path_of, printable, refuse_other_than_whole
+from evo.errors import ConfigurationError, DataError, counted, extra, path_of, printable, refuse_other_than_whole
 from evo.files.hashing import first_hash
 from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal
+from evo.training.beginning import opponents_in_files, start_of
 
 NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
@@ -153,7 +154,8 @@ class Trial:
 
     name: str
     values: Values
-    experiment: Experiment
+    experiment: Experiment  # without the values where it refuses them
+    refused: str = ""  # why it does
 
 
 @dataclass(frozen=True)
@@ -217,10 +219,20 @@ class PlannedSweep:
         over = [f"{key}={value}" for key, value in values.items()]
         try:
             experiment = Experiment.load(self.file, *self.sets, *over, **self.flags)
+            start_of(experiment)
+            opponents_in_files(experiment)
         except ConfigurationError as error:
             lines = str(error).splitlines()
             raise ConfigurationError("\n".join(self._of_trial(line, values) for line in lines)) from error
         return Trial(name_of(values), values, experiment)
+
+    def tried(self, values: Values) -> Trial:
+        """Return the trial with these values, which says so where the experiment refuses them."""
+        try:
+            return self.trial(values)
+        except (ConfigurationError, DataError) as error:
+            why = "; ".join(str(error).splitlines())
+            return Trial(name_of(values), values, self.trial({}).experiment, why)
 
     def _of_trial(self, line: str, values: Values) -> str:
         """Return a line about a mistake with what was typed: the wrong --over, or all, where they contradict others."""

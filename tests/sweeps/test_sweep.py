@@ -151,22 +151,54 @@ def test_a_third_of_the_trials_goes_on_but_never_fewer_than_three() -> None:
     assert [one.name for one in standings if one.stopped] == ["3", "4", "5", "6", "7", "8"]  # whose means are lower
 
 
+class Listed:
+    """Stands for Optuna: values of an option in order."""
+
+    def __init__(self, key: str, values: Sequence[str]) -> None:
+        self.left, self.told = iter([{key: one} for one in values]), list[Sequence[Standing]]()
+
+    def next(self) -> Values | None:
+        return next(self.left, None)
+
+    def tell(self, stages: Sequence[Standing]) -> None:
+        self.told.append(stages)
+
+
+def test_values_that_the_experiment_refuses_are_a_failed_trial_of_a_search(settings: PlannedSweep) -> None:
+    trainer = Trainer({"ga.parents=8": 1.0, "ga.parents=9": 2.0})
+    search, said = Listed("ga.parents", ["21", "8", "0", "9", "30"]), list[object]()
+    journal = Journal(settings.directory, {})
+    runs = Race(settings, journal, trainer, said.append).searched(cast("Study", search))
+    assert [run.finished for run in runs] == [False, True, False, True, False]
+    assert search.told == [run.stages for run in runs]
+    why = "failed: --over ga.parents: 21 of a population of 20"
+    assert runs[0].stages == (Standing("ga.parents=21", (), why),)
+    assert said[0] == f"ga.parents=21 stops: {why}"
+    assert [str(line).partition(" ")[0] for line in said] == ["ga.parents=21", "ga.parents=0", "ga.parents=30"]
+    again = Journal(settings.directory, {})
+    assert [again.stage(f"{run.trial.name} 0.2", [run.trial.name], 3) for run in runs] == [
+        [run.stages[0]] for run in runs
+    ]
+
+
+def test_a_search_of_which_the_experiment_refuses_all_leaves_its_directory_to_another(settings: PlannedSweep) -> None:
+    for key, values, wrong in (
+        ("ga.sgma", ["1", "2"], "for 2 trials; the last: --over ga.sgma: unknown key - did you mean `sigma`?"),
+        ("ga.sigma", [f"-{1 + one}" for one in range(400)], "for 100 trials; the last: --over ga.sigma: must be more"),
+    ):
+        race, said = Race(settings, Journal(settings.directory, {}), Trainer({})), list[object]()
+        with pytest.raises(ConfigurationError, match=wrong.replace("?", r"\?")):
+            race.searched(cast("Study", Listed(key, values)))
+        assert said == []
+    assert not settings.directory.exists()
+
+
 def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: PlannedSweep) -> None:
     values = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]
     scores = dict(zip(values, [6.0, 5.0, 4.0, 3.0, 7.0, 4.5], strict=True))
     trainer = Trainer({f"ga.sigma={one}": score for one, score in scores.items()})
-    settings, left = replace(settings, seeds=(1,)), iter(values)
-
-    class Listed:
-        """Stands for Optuna: values in order."""
-
-        def next(self) -> Values | None:
-            return next(({"ga.sigma": one} for one in left), None)
-
-        def tell(self, stages: Sequence[Standing]) -> None:
-            pass
-
-    runs = Race(settings, Journal(settings.directory, {}), trainer).searched(cast("Study", Listed()))
+    settings, search = replace(settings, seeds=(1,)), Listed("ga.sigma", values)
+    runs = Race(settings, Journal(settings.directory, {}), trainer).searched(cast("Study", search))
     assert [len(run.stages) for run in runs] == [3, 3, 3, 1, 3, 1]
     assert runs[3].stages[-1].stopped == "place 4 of 4, and 3 go on"
     assert runs[5].stages[-1].stopped == "place 4 of 6, and 3 go on"
@@ -454,6 +486,9 @@ def test_a_trial_that_contradicts_the_file_is_named(tmp_path: Path) -> None:
     assert err == f"--over ga.sigma=0.1 --over ga.parents=1: ga.elites: 2 of 1 parents (tiny.toml:{line})\n"
     _, err = called(tmp_path, *words, "--set", "ga.elites=3", program="evo", code=2)
     assert err == "--over ga.sigma=0.1 --over ga.parents=1: --set ga.elites: 3 of 1 parents\n"
+    start = ("--set", f"run.init_from={ROOT / 'champions' / 'dqn_snake.h5'}", "--over", "ga.parents=2,4")
+    _, err = called(tmp_path, *words[:3], *start, program="evo", code=2)
+    assert err.startswith("--over ga.parents=2: run.init_from: ")
 
 
 def test_what_the_library_cannot_sweep_is_refused(settings: PlannedSweep) -> None:
