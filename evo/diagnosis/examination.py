@@ -103,7 +103,7 @@ def agreeing(findings: Sequence[Finding]) -> list[Finding]:
 
 def equal_returns(signs: Signs) -> Checked | None:
     """Look for a run in which all episodes return the same, so that nothing tells networks apart."""
-    best, mean = signs.run.column("best"), signs.run.column("mean")
+    best, mean = signs.column("best"), signs.column("mean")
     if signs.run.config.run.init_from or not (best == best[0]).all() or not (mean == best[0]).all():
         return None
     return checked(
@@ -202,7 +202,7 @@ def optimism(signs: Signs) -> Checked | None:
 
 def still_rising(signs: Signs) -> str:
     """Return a note where the mean return of the last quarter of a run is above that of the third; else nothing."""
-    returns = signs.run.column("mean")
+    returns = signs.column("mean")
     quarter = len(returns) // 4
     third, last = returns[-2 * quarter : -quarter], returns[-quarter:]
     if quarter < LEAST or not np.isfinite([*third, *last]).all():

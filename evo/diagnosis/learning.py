@@ -152,7 +152,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
 
 def first_step(signs: Signs) -> Checked | None:
     """Look for mutations that are larger than the weights that they change."""
-    sizes, sigmas = signs.run.column("weight_rms"), signs.run.column("sigma")
+    sizes, sigmas = signs.column("weight_rms"), signs.column("sigma")
     known = np.flatnonzero(np.isfinite(sizes[:-1]) & (sigmas[1:] > 0))
     if not len(known):
         return None
@@ -214,7 +214,7 @@ def divergence(signs: Signs) -> Checked | None:
     label = f"approximate KL divergence {figure(kl)}, clipped {percent(clipped)}"
     rate, norm, limit = signs.late("learning_rate"), signs.late("gradient_norm"), signs.option("max_gradient_norm")
     if kl <= MOST_KL:
-        highest = float(np.nanmax(signs.run.column("gradient_norm")))
+        highest = float(np.nanmax(signs.column("gradient_norm")))
         return checked(
             label,
             "learning_rate_too_large",
@@ -237,7 +237,7 @@ def divergence(signs: Signs) -> Checked | None:
 
 def constant_values(signs: Signs) -> bool:
     """Return whether values depend on nothing at the end of a run: they then explain no variance at all."""
-    explained = signs.run.column("explained_variance")
+    explained = signs.column("explained_variance")
     late = explained[len(explained) - math.ceil(LATE * len(explained)) :]
     return bool((np.abs(late[np.isfinite(late)]) < CONSTANT).all() and np.isfinite(late).any())
 
@@ -250,9 +250,9 @@ def lower_rate(signs: Signs, factor: float) -> str:
 
 def explosion(signs: Signs) -> Checked | None:
     """Look for gradients that grow without bound."""
-    norms = signs.run.column("gradient_norm")
+    norms = signs.column("gradient_norm")
     late, early = signs.late("gradient_norm", LATE), mean(norms[: math.ceil(LATE * len(norms))])
-    broken = int((~np.isfinite(norms) & (signs.run.column("updates") > 0)).sum()) if np.isfinite(norms).any() else 0
+    broken = int((~np.isfinite(norms) & (signs.column("updates") > 0)).sum()) if np.isfinite(norms).any() else 0
     if math.isnan(late):
         return None
     label, limit = f"gradient norm {figure(late)}", float(signs.option("max_gradient_norm") or 0.0)
@@ -307,5 +307,5 @@ def values(signs: Signs) -> Checked | None:
         f"Values explain {percent(explained)} of the variance of returns in the last quarter of the run, and the value "
         f"loss is {figure(loss)}.",
         f"Weight the value loss more, or bring rewards to scale: {' or '.join(changes)}.",
-        bool(explained < LEAST_EXPLAINED and np.nansum(signs.run.column("updates")) >= LEAST_UPDATES),
+        bool(explained < LEAST_EXPLAINED and np.nansum(signs.column("updates")) >= LEAST_UPDATES),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.store.run import Run
+from evo.store.run import Run, column_of
 
 LEAST_GENERATIONS = 10  # a shorter run shows its beginning only
 
@@ -45,20 +45,24 @@ class Signs:
         self.run, self.options = run, run.config.options
         self.section = run.config.algorithm
 
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return a metric of every generation, NaN where there is none.  # [G]"""
+        return column_of(self.run.metrics, name)
+
     def late(self, name: str, share: float = 0.5) -> float:
         """Return the mean of a metric over the last share of the generations, NaN where there is none."""
-        values = self.run.column(name)
+        values = self.column(name)
         return mean(values[len(values) - math.ceil(share * len(values)) :])
 
     def last(self, name: str) -> float:
         """Return the last value of a metric, NaN where there is none."""
-        values = self.run.column(name)
+        values = self.column(name)
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else math.nan
 
     def total(self, name: str) -> float:
         """Return the sum of a metric without that of the first generation, which starts workers."""
-        return float(np.nansum(self.run.column(name)[1:]))
+        return float(np.nansum(self.column(name)[1:]))
 
     def option(self, name: str) -> Any:
         """Return a number among the options of the algorithm's section, or None where it has no such option."""

@@ -18,7 +18,7 @@ from evo.config.checking import PROVENANCE
 from evo.config.environments import stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice, path_of
+from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, first_line, notice, path_of
 from evo.files import lock
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file
@@ -35,6 +35,11 @@ from evo.store.store import Store
 
 MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
 MOST_COLUMNS = 200  # of metrics; a file with more is no run's
+
+
+def column_of(rows: Sequence[Mapping[str, float]], name: str) -> NDArray[np.float64]:
+    """Return a metric of every generation, NaN where there is no value.  # [G]"""
+    return np.array([row.get(name, math.nan) for row in rows], np.float64)
 
 
 class Run:
@@ -59,6 +64,7 @@ class Run:
         registry.load(plugins)
         self.name = name or Path(os.path.realpath(directory)).name
         self._flags, self._trusted = flags, trusted
+        self._names = {"validation", "test"}  # of metrics, the two also before there are any
 
     @cached_property
     def config(self) -> Experiment:
@@ -99,25 +105,29 @@ class Run:
     def metrics(self) -> list[dict[str, float]]:
         """The finite numbers of metrics.jsonl for every committed generation; an empty row where its line is lost."""
         rows: list[dict[str, float]] = [{} for _ in range(self.store.next_generation)]
-        known: set[str] = set()
         for line in self.store.metrics():
             generation = line.pop("generation")
             if generation >= len(rows):
                 continue
             for name, value in line.items():
-                if value is not None and (name in known or len(known) < MOST_COLUMNS):
-                    known.add(name)
-                    rows[generation][name] = float(value)
+                if name in self._names or len(self._names) < MOST_COLUMNS:
+                    self._names.add(name)
+                    if value is not None:
+                        rows[generation][name] = float(value)
         return rows
 
     @property
     def curves(self) -> dict[str, NDArray[np.float64]]:
         """The columns of `metrics`, NaN where a generation has no such metric.  # [G] each"""
-        return {name: self.column(name) for name in dict.fromkeys(name for row in self.metrics for name in row)}
+        names = dict.fromkeys(name for row in self.metrics for name in row)
+        return {name: column_of(self.metrics, name) for name in names}
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return a metric of every generation, NaN where there is no value.  # [G]"""
-        return np.array([row.get(name, math.nan) for row in self.metrics], np.float64)
+        """Return a metric of every generation, NaN where there is no value; ConfigurationError: none has it.  # [G]"""
+        if any(self.metrics) and name not in self._names:
+            close = did_you_mean(str(name), sorted(self._names))
+            raise ConfigurationError(f"{self.directory}: no generation has a metric {name!r:.60}{close}")
+        return column_of(self.metrics, name)
 
     @cached_property
     def champion(self) -> Policy:

@@ -64,6 +64,16 @@ def test_a_champion_is_the_same_in_every_form(run: Path) -> None:
     assert whole.config.identity() == whole.store.identity
 
 
+def test_a_metric_that_no_generation_has_is_named_with_the_closest(run: Path) -> None:
+    read = Run(run)
+    with pytest.raises(ConfigurationError, match=r"no generation has a metric 'men' - did you mean `mean`\?"):
+        read.column("men")
+    read.metrics[0].pop("mean")
+    assert np.isnan(read.column("mean")).nonzero()[0].tolist() == [0]  # of some generations only
+    with Store.create(run.parent / "none", "", read.store.identity):
+        assert Run(run.parent / "none").column("men").shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

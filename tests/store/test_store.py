@@ -334,6 +334,10 @@ def test_populations_that_stay_are_the_last_three_the_best_and_every_nth(tmp_pat
         assert np.array_equal(store.read_state(27)["weights"], state(27)["weights"])
         with pytest.raises(DataError, match="checkpoint of generation 28 is not kept"):
             store.read_state(28)
+        for read in (store.read_state, store.read_record):
+            for wrong in (34, -1, 2.0, "5"):
+                with pytest.raises(ConfigurationError, match=f"from 0 to 33, not {wrong!r}"):
+                    read(wrong)  # type: ignore[arg-type]
         assert np.array_equal(store.read_record(28)["keys"], record(28)["keys"])
 
 
