@@ -151,11 +151,16 @@ def destination(flag: str, name: str | Path, endings: Collection[str], why: str 
     with resources("write", path):
         if not path.parent.is_dir() or (path.exists() and not path.is_file()):  # a pipe would wait for a reader
             raise ConfigurationError(f"{named}: no file can be written there; name one in a folder that exists")
-        temporary = path.with_name(path.name + TEMPORARY)
-        with suppress(FileExistsError):
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            temporary.unlink()
+    refuse_unwritable(path)
     return path
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise as `resources` where no file can be made in the folder of this one, before the work for it begins."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    with resources("write", path), suppress(FileExistsError):
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        temporary.unlink()
 
 
 def canonical_json(value: object) -> bytes:

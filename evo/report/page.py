@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evo.comparison.formats import sentence
 from evo.diagnosis.examination import Diagnosis, diagnosis
 from evo.errors import ConfigurationError, EvoError, first_line, notice, path_of, printable_lines
-from evo.files.durable import destination
+from evo.files.durable import destination, refuse_unwritable
 from evo.files.layout import distinguished
 from evo.numbers import duration
 from evo.records import Evaluator
@@ -42,6 +42,7 @@ from evo.report.records import Ancestry, ancestry_of, archive_section
 from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import verdict, verdict_of_several
 from evo.store.run import Run
+from evo.store.run_directory import require_run_directory
 from evo.store.sandbox import reading_several
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
@@ -231,7 +232,9 @@ def write_report(
         raise ConfigurationError("--output: name the file, as there are several runs")
     path = directories[0] / NAME if output is None else destination("--output", output, ENDINGS)
     if output is None:
+        require_run_directory(directories[0])
         refuse_foreign(path)
+        refuse_unwritable(path)
     found, known = list[Reported](), dict[object, Mapping[str, Baseline]]()
     for directory, name in zip(directories, distinguished(real), strict=True):
         if progress is not None and several:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from evo.cli.commands.export import ENDINGS
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import Normalisation
@@ -313,5 +314,8 @@ def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:
     _, error = called(run.parent, "export", "run", "--to", "onnx", "x", program="evo", code=2)
     assert "ends with .onnx" in error
     _, error = called(tmp_path, "export", tmp_path, "--to", "npz", "x.npz", program="evo", code=3)
+    for kind, ending in {"checkpoint": "", "tensorboard": "", **ENDINGS}.items():  # said before what is no run is read
+        _, error = called(tmp_path, "export", "none", "--to", kind, f"/proc/x{ending}", program="evo", code=5)
+        assert error == f"cannot write /proc/x{ending}: No such file or directory\n"
     assert [path.name for path in tmp_path.iterdir()] == ["there.keras"]
     assert (tmp_path / "there.keras").read_text() == "mine"

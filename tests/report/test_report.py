@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 import evo
 from evo.diagnosis.examination import diagnosis
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.durable import checksummed, without_checksum
 from evo.games.catalogue.snake.pictures import board
 from evo.games.catalogue.snake.players import greedy_player
@@ -33,7 +34,7 @@ from evo.store.metrics import one_line
 from evo.store.run import Run
 from evo.store.store import Store
 from snake.rules import Game
-from tests.helpers.calling import ROOT, SMALL, called, small_with, summary_of
+from tests.helpers.calling import ROOT, SMALL, called, nobody, small_with, summary_of
 from tests.report.reports import Page, bodies, pictures
 
 HOSTILE = "<script>alert(1)<!--"
@@ -415,6 +416,15 @@ def test_a_decision_tree_is_shown_as_python(tmp_path: Path) -> None:
 def test_a_place_where_no_report_can_be_written_is_refused(run: Path, output: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         evo.write_report(run, output=run / output)
+
+
+def test_a_run_that_may_not_be_written_is_named_before_it_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_page, "reported", None)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # where another user may look, too
+        Path(folder).chmod(0o755)
+        shutil.copytree(run, Path(folder) / "run")
+        with nobody(), pytest.raises(ResourceError, match=r"cannot write .*report\.html: Permission denied"):
+            evo.write_report(Path(folder) / "run")
 
 
 def test_several_runs_need_a_name_and_something_else_is_no_run(run: Path) -> None:

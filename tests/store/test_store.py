@@ -26,6 +26,7 @@ from evo.networks.candidates import PublishedFiles
 from evo.store import store as store_module
 from evo.store.store import Store
 from evo.verify.verification import Report, examine
+from tests.helpers.calling import nobody
 from tests.store.committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
 COMMITTING = Path(__file__).with_name("committing.py")
@@ -610,18 +611,6 @@ def test_a_run_on_a_disk_that_is_read_only_is_refused_and_looked_at_all_the_same
             Store.create(tmp_path / "disk" / "other", "", IDENTITY)
         remount("rw")
         assert finish(run, 60) == hashes[60]
-
-
-@contextmanager
-def nobody() -> Iterator[None]:
-    """Lose root's right to read and write everything."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
 
 
 def test_a_directory_that_may_not_be_written_or_read_is_a_resource_error() -> None:
