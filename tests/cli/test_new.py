@@ -29,6 +29,8 @@ def test_a_name_that_is_taken_or_none_is_refused_and_no_file_is_replaced(kind: s
     ("name", "told"),
     [
         ("2048", "a name begins with a letter, as my_2048 does"),
+        ("_game", "a name begins with a letter, as my_game does"),
+        ("_", "a name begins with a letter, and has small letters, digits and _, as my_game does"),
         ("My-Game", "a name begins with a letter, and has small letters, digits and _, as my_game does"),
         ("class", "is a word of Python; choose another name, as my_game"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib.machinery import PathFinder
@@ -39,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Write NAME.py, test_NAME.py and NAME.toml into this directory; ConfigurationError where one exists."""
     kind, name = arguments.kind, arguments.name
-    if not name.isidentifier() or name != name.lower() or not name.isascii() or keyword.iskeyword(name):
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigurationError(f"{name}: {_wrong_name(name)}")
     if name in registry.names(FOLDERS[kind]):
         raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
@@ -73,8 +74,8 @@ def main(arguments: Namespace) -> int:
 def _wrong_name(name: str) -> str:
     if keyword.iskeyword(name):
         return "is a word of Python; choose another name, as my_game"
-    if f"_{name}".isidentifier() and name == name.lower() and name.isascii():
-        return f"a name begins with a letter, as my_{name} does"
+    if re.fullmatch("[a-z0-9_]*[a-z0-9]", name):
+        return f"a name begins with a letter, as my_{name.lstrip('_')} does"
     return "a name begins with a letter, and has small letters, digits and _, as my_game does"
 
 
