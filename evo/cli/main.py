@@ -46,8 +46,11 @@ class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are ConfigurationErrors, with a suggestion for a misspelt option."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse; an argument that may be left out may also stand behind options."""
-        return self.parse_intermixed_args(args, namespace)
+        """Parse; an argument that may be left out may also stand behind options, and any names may behind --."""
+        words = list(args or ())
+        end = words.index("--") if "--" in words else len(words)  # argparse forgets it before it looks at the names
+        names = [f"./{word}" if word.startswith("-") else word for word in words[end + 1 :]]
+        return self.parse_intermixed_args([*words[: end + 1], *names], namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake as a line that names the command."""

@@ -261,6 +261,11 @@ def with_results() -> tuple[str, ...]:
 
 
 def command(*words: str) -> str:
-    """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs."""
+    """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs.
+
+    The third word after `evo` is a path, which may begin with a dash.
+    """
     modules = [word for name in loaded() for word in ("--plugin", name)]
+    if words[0] == "evo" and words[2].startswith("-"):
+        words = (*words[:2], f"./{words[2]}", *words[3:])
     return typed(["python", "-m", *words, *modules])

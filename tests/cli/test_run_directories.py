@@ -50,6 +50,15 @@ def test_a_misspelt_run_or_champion_and_a_folder_of_runs_are_told_which_run_may_
         assert called(runs, *line, program="evo", code=3)[1] == told
 
 
+@pytest.mark.parametrize(
+    "words", [words for words in COMMANDS if words[0] not in ("run", "play")], ids=lambda words: words[0]
+)
+def test_a_name_that_begins_with_a_dash_may_stand_behind_two_dashes(words: tuple[str, ...], runs: Path) -> None:
+    name, *more = words
+    _, err = called(runs, name, *more[1:], "--", "-dash", *more[:1], program="evo", code=3)
+    assert re.match("-dash( is not a run)?: (there is )?no such (file or )?directory", err)
+
+
 def test_what_is_near_no_run_is_said_by_the_command(runs: Path) -> None:
     for typed, told in (("runs/other", "no such file or directory"), ("runs/frist-notes", "not a run directory")):
         err = called(runs, "evaluate", typed, program="evo", code=3)[1]

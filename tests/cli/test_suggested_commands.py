@@ -85,8 +85,9 @@ def test_words_of_any_bytes_are_typed_so_that_a_shell_reads_the_same() -> None:
     assert line.isprintable()
 
 
-def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(small: Path) -> None:
-    out, _ = called(small, "small.toml", "--generations", 1, "--run-dir", os.fsdecode(b"r\xff"), "--no-report")
+@pytest.mark.parametrize("name", [b"r\xff", b"-dash"])
+def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(small: Path, name: bytes) -> None:
+    out, _ = called(small, "small.toml", "--generations", 1, f"--run-dir={os.fsdecode(name)}", "--no-report")
     line = next(line for line in out.splitlines() if " evaluate " in line)
     name = subprocess.run(["bash", "-c", f"printf '%s ' {line}"], check=True, capture_output=True).stdout.split()[4]
     assert "test episodes" in called(small, "evaluate", os.fsdecode(name), program="evo")[0]
