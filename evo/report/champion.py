@@ -29,7 +29,20 @@ from evo.numbers import interval, number, percentage
 from evo.options import EnvironmentOptions
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import GOES_ON, Evaluator, WeightSource
-from evo.report.html import REPLAYS, digest, element, header, inert, joined, section, table, whole_page
+from evo.report.html import (
+    REPLAYS,
+    WATCH,
+    WHOLE,
+    damaged,
+    digests,
+    element,
+    header,
+    inert,
+    joined,
+    section,
+    table,
+    whole_page,
+)
 from evo.report.replays import ShownEpisode, results_of, shown_episode
 from evo.store.run import Run
 from evo.training.testing import BLOCK, median_episode, played, playing, score_of
@@ -149,14 +162,15 @@ def _layers(network: Network) -> str:
 
 def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any], scripts: Scripts) -> str:
     """Return the page, in which nothing of the arguments is read as HTML or script; scripts read `data` as JSON."""
-    core, interface, style = script(scripts.core), script(scripts.interface), text(BROWSER / STYLE)
+    core, interface, style = script(scripts.core), f"{script(scripts.interface)}\n{WHOLE}", text(BROWSER / STYLE)
     return string.Template(text(BROWSER / TEMPLATE)).substitute(
         title=html.escape(title),
         summary=html.escape(summary),
         facts="\n".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts),
-        scripts=" ".join(f"'{digest(part)}'" for part in (core, interface)),
-        styles=f"'{digest(style)}'",
+        scripts=digests(WATCH, core, interface),
+        styles=digests(style),
         style=style,
+        damaged=damaged(),
         main=scripts.main,
         data=inert(data),
         core=core,

@@ -19,8 +19,12 @@ LONGEST = 24  # characters of a name that stays in one line
 STYLES = ("uPlot.min.css", "report.css")
 CHARTS = ("uPlot.iife.min.js", "charts.js")  # the scripts that draw charts
 REPLAYS = ("canvas.js", "replays.js")  # those that play episodes
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src '{}'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {}"
 READ = 'const report = JSON.parse(document.getElementById("data").textContent);'
+# What a page shows that is cut off, or whose scripts were changed or failed: the last of them removes it.
+DAMAGED = "Not all of this page works: it is cut off, was changed, or is too new for this browser."
+WATCH = 'addEventListener("DOMContentLoaded", () => document.getElementById("damaged")?.removeAttribute("hidden"));'
+WHOLE = 'document.getElementById("damaged").remove();'
 OURS, OURS_WITHIN = b'<meta name="generator" content="snake-evo">', 200  # what marks a page, in its first bytes
 Chart = dict[str, Any]  # as `assets/charts.js` draws it
 
@@ -109,11 +113,12 @@ class Drawn:
 
 def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
     """Return the whole file, which runs these scripts and nothing else, and loads nothing."""
-    script = "\n".join([READ, *map(asset, scripts)])
+    script = "\n".join([READ, *map(asset, scripts), WHOLE])
     parts = {
         "title": element("title", title),
-        "policy": escaped(POLICY.format(digest(script))),
+        "policy": escaped(POLICY.format(digests(WATCH, script))),
         "style": "\n".join(asset(name) for name in STYLES),
+        "damaged": damaged(),
         "body": body,
         "data": inert(data),
         "script": script,
@@ -127,9 +132,16 @@ def inert(data: Mapping[str, Any]) -> str:
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def digest(part: str) -> str:
-    """Return the source expression by which the page's security policy lets this script or style run."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode('ascii')}"
+def damaged() -> Markup:
+    """Return the line that a page shows where it is not whole, and the script that shows it then."""
+    line = element("p", DAMAGED, id="damaged", class_="card", role="alert", hidden="")
+    return joined([line, element("script", Markup(WATCH))])
+
+
+def digests(*parts: str) -> str:
+    """Return the source expressions by which a page's security policy lets these scripts or styles run."""
+    hashes = (hashlib.sha256(part.encode()).digest() for part in parts)
+    return " ".join(f"'sha256-{base64.b64encode(one).decode('ascii')}'" for one in hashes)
 
 
 def write_page(page: bytes, path: Path) -> Path:

@@ -65,6 +65,12 @@ def in_node(where: Path, *jobs: dict[str, Any], core: str = "") -> list[Any]:
     return answers
 
 
+def said_of_damage(page: str) -> str:
+    """Return what Node says that a page shows where it is not whole; nothing where it is."""
+    words = [str(NODE), str(HARNESS.with_name("opened_in_node.js"))]
+    return subprocess.run(words, input=page, capture_output=True, text=True, timeout=600, check=True).stdout
+
+
 def hexed(seeds: NDArray[np.uint64]) -> list[str]:
     """Return 64-bit numbers as text: JSON in JavaScript holds no more than 53 bits."""
     return [f"{int(seed):016x}" for seed in seeds]

@@ -39,6 +39,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser, folder: Path) -> Iterator[Page]:
     """The champion's page, freshly opened; afterwards nothing may have been complained about."""
     with opened(browser, folder / f"{CHAMPION}.html") as (page, complaints):
+        assert page.locator("#damaged").count() == 0
         yield page
         page.evaluate("1")  # so that what was reported until now is heard
         assert complaints == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,22 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness import streams
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.report.champion import Scripts, checksum, page, playable, refuse_inference
+from evo.report.champion import Scripts, checksum, page, playable, refuse_inference, scripts_of
+from evo.report.html import DAMAGED, REPLAYS, Markup, digests, whole_page
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations, random_weights
-from tests.pages.pages import assert_equal, bits_of, core_of, data_of, hexed, in_node, needs_node, played
+from tests.pages.pages import (
+    assert_equal,
+    bits_of,
+    core_of,
+    data_of,
+    hexed,
+    in_node,
+    needs_node,
+    played,
+    said_of_damage,
+)
 
 FEW = 12  # episodes to verify, where the default would take long
 SHORTER = (
@@ -111,8 +123,8 @@ def test_a_hostile_name_is_inert(run: Path, tmp_path: Path) -> None:
     told = page(hostile, hostile, [(hostile, hostile)], {"name": hostile}, Scripts("", (), ()))
     assert hostile not in told
     assert "<img" not in told
-    assert told.count("<script") == 3
-    assert told.count("</script>") == 3
+    assert told.count("<script") == 4
+    assert told.count("</script>") == 4
     assert data_of(told) == {"name": hostile}
     bad = tmp_path / "<script>x$core&amp;"
     run.rename(bad)
@@ -130,6 +142,30 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
     assert parts
     for part in parts:
         assert not re.search(r"<!--|<script|</", part)
+
+
+@needs_node
+@pytest.mark.parametrize("name", ["snake", "duel", "connect_four", ""])
+def test_a_page_that_is_cut_off_or_was_changed_says_so_in_a_line(name: str) -> None:
+    told = whole_page("", Markup(), {"replays": []}, REPLAYS).decode()
+    if name:
+        experiment = Experiment.build(environment={"id": name})
+        network, environment = experiment.network(), experiment.make_environment()
+        data, scripts = playable(environment, network, np.zeros(network.size, np.float32)), scripts_of(environment)
+        assert scripts is not None
+        data |= {"first": 0, "moves": [[0]], "recorded": {"scores": [0], "steps": [1], "checksums": [0]}}
+        told = page(name, "", [], data, scripts)
+    for part in re.findall(r'<script(?: id="core")?>(.*?)</script>', told, re.DOTALL):
+        assert digests(part) in html.unescape(told)  # its security policy lets it run
+    begin = told.index('id="data">') + len('id="data">')
+    assert said_of_damage(told) == ""
+    for broken in (
+        told[: begin + 9],
+        told[:begin] + told[begin + 9 :],
+        told[: told.rindex("</script>")],
+        told.replace('"weights":"AAAA', '"weights":"') if name else told[:begin],
+    ):
+        assert said_of_damage(broken) == f"{DAMAGED}\n"
 
 
 @pytest.mark.parametrize(

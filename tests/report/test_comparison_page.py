@@ -87,7 +87,7 @@ def test_a_place_where_no_page_can_be_written_is_told_before_anything_is_trained
 def test_one_seed_has_no_interval_and_hostile_names_are_text(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script>"
     page = page_of(tmp_path / "page.html", made(hostile, [3.0]))
-    assert len(page.scripts) == 2
+    assert len(page.scripts) == 3
     assert hostile in page.text
     assert page.sentence == "There is only one method, so there is nothing to compare."
     assert page.data["charts"][0]["title"] == "Performance profile"  # for nothing was trained
