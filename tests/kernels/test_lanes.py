@@ -240,6 +240,7 @@ def test_any_number_of_observations_gets_the_scores_that_each_gets_alone(count: 
 def test_a_nan_survives_relu_and_normalising_and_stays_in_its_lane(forward, width: int, norm: str) -> None:
     network = Network.build(Options(conv=[[9, 3, 1]], dense=[7], norm=norm), (4, 4, 2), 3)
     weights, observations = random_weights(network, 3), random_observations(network, width, 4)
+    observations[:, 1:] = 0  # what is 0 in every lane is left out, but not where one is a NaN
     expected = scores_of_width(network, weights, observations, width, forward)
     observations[2, 1, 1, 0] = np.nan
     found = scores_of_width(network, weights, observations, width, forward)

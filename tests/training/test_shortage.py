@@ -9,6 +9,7 @@ import pytest
 
 from evo.config.experiment import Experiment
 from evo.errors import ResourceError
+from evo.planning import memory
 from evo.training.shortage import shortage_named
 from evo.workers import hardware
 from tests.helpers.calling import called
@@ -27,7 +28,7 @@ def test_a_lack_of_memory_names_the_options_that_are_larger_than_usual() -> None
         np.zeros((1 << 30, 1 << 20))
 
 
-def test_a_container_s_limit_of_memory_counts(tmp_path: Path) -> None:
+def test_a_container_s_limit_of_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = hardware.memory(tmp_path)
     assert whole is not None
     assert whole > 1 << 28
@@ -36,6 +37,11 @@ def test_a_container_s_limit_of_memory_counts(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000\n")
     assert hardware.memory(tmp_path) == 1_000_000
+    (tmp_path / "memory.max").write_text("900000\n")
+    assert hardware.memory(tmp_path) == 900_000
+    monkeypatch.setattr(memory, "LIMITS", (tmp_path / "memory.max", tmp_path / "memory.current"))
+    (tmp_path / "memory.current").write_text("300000\n")
+    assert memory.available() == 600_000
 
 
 @pytest.mark.long

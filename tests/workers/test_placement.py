@@ -20,6 +20,7 @@ from evo.workers import hardware, placement
 from evo.workers.hardware import VISIBLE, Gpu
 from evo.workers.options import LearnerDevices
 from evo.workers.placement import CUDA_PLAYER, GROWTH, LocalOptions, describe
+from tests.helpers.calling import small_with
 
 TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
@@ -375,11 +376,11 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
     ("text", "told"),
     [
         (
-            '[run]\nalgorithm = "ppo"\n[learner]\ndevices = ["GPU:0"]\n',
+            small_with(run='algorithm = "ppo"\ngenerations = 1', learner='devices = ["GPU:0"]'),
             'learner.devices: "GPU:0" is missing: this process sees no GPU; "CPU:0" is the CPU',
         ),
         (
-            '[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n',
+            small_with(run="generations = 1", policy='inference = "tensorflow"', workers="gpus = [1, 1]"),
             "workers.gpus lists 2 GPUs, but this machine has none",
         ),
     ],
