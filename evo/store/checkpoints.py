@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError, ResourceError
+from evo.errors import DataError, ResourceError, refuse_other_than_whole
 from evo.files.arrays import Arrays, Layout, checked, decode, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.hashing import Digests, array_digest, frozen
@@ -100,6 +100,14 @@ def remove_old_checkpoints(directory: Path, best: int, keep_every: int) -> None:
         if generation != best and generation % keep_every:
             with suppress(OSError):
                 path.unlink()
+
+
+def line_of(directory: Path, lines: Sequence[Line], generation: int) -> Line:
+    """Return the line of a committed generation. Raises ConfigurationError where there is no such one, DataError: none."""
+    if not lines:
+        raise DataError(f"{directory}: no generation is committed yet")
+    refuse_other_than_whole(f"{directory}: a generation", generation, 0, len(lines) - 1)
+    return lines[generation]
 
 
 def read_state(directory: Path, line: Line) -> dict[str, NDArray[np.generic]]:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, notice, refuse_other_than_whole
+from evo.errors import ConfigurationError, LockedError, ResourceError, notice
 from evo.files.arrays import Arrays
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, next_hash
@@ -34,6 +34,7 @@ from evo.store.checkpoints import (
     Records,
     copied,
     damaged_records,
+    line_of,
     population_file,
     read_record,
     read_state,
@@ -227,19 +228,11 @@ class Store(AbstractContextManager["Store"]):
 
     def read_state(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return the state after a generation. Raises DataError where its checkpoint is not kept or is corrupt."""
-        return read_state(self.directory, self._line(generation))
+        return read_state(self.directory, line_of(self.directory, self._flushed(), generation))
 
     def read_record(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return the record of a generation. Raises DataError where it is corrupt."""
-        return read_record(self.directory, self._line(generation))
-
-    def _line(self, generation: int) -> Line:
-        """Return the line of a committed generation; ConfigurationError: there is none."""
-        if not self.next_generation:
-            raise DataError(f"{self.directory}: no generation is committed yet")
-        refuse_other_than_whole(f"{self.directory}: a generation", generation, 0, self.next_generation - 1)
-        line: Line = self._flushed()[generation]
-        return line
+        return read_record(self.directory, line_of(self.directory, self._flushed(), generation))
 
     def records(self) -> Records:
         """Return the records of all generations, which are read as they are asked for."""
