@@ -103,7 +103,7 @@ def remove_old_checkpoints(directory: Path, best: int, keep_every: int) -> None:
 
 
 def line_of(directory: Path, lines: Sequence[Line], generation: int) -> Line:
-    """Return the line of a committed generation. Raises ConfigurationError where there is no such one, DataError: none."""
+    """Return the line of a committed generation. ConfigurationError: there is no such one, DataError: none."""
     if not lines:
         raise DataError(f"{directory}: no generation is committed yet")
     refuse_other_than_whole(f"{directory}: a generation", generation, 0, len(lines) - 1)

@@ -261,9 +261,8 @@ class Store(AbstractContextManager["Store"]):
         `weights` [P] is split into `layers`, (name, shape) in order. `about` holds the facts, as JSON values.
         """
         self._require_writable()
-        champion = encode_champion(weights, layers, about)
         with self._flushing:
-            self._champion = champion
+            self._champion = encode_champion(weights, layers, about)
             self._deadline.start(time.monotonic(), DURABLE_SECONDS)
 
     def close(self) -> None:
