@@ -216,7 +216,7 @@ GA = {"population": 12, "parents": 4, "sigma": 1.0}
     [
         ("ga", GA),
         ("ga", {**GA, "crossover": "none", "selection": "tournament", "tournament": 2}),
-        ("map_elites", {**GRID, **FEW["map_elites"], "reevaluated": 1}),  # so the best one is no elite yet
+        ("map_elites", {**GRID, **FEW["map_elites"], "reevaluated": 1}),  # which bounds nothing of an exact function
         ("cma_me", {**GRID, **FEW["cma_me"]}),
     ],
 )
