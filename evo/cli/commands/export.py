@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted, notice, printable, typed
 from evo.exports import metrics, networks
-from evo.files.durable import refuse_unwritable, write_whole
+from evo.files.durable import refuse_unwritable_whole, write_whole
 from evo.files.layout import CHAMPION
 from evo.plugins import registry
 
@@ -127,7 +127,7 @@ def _file(arguments: Namespace, kind: str, source: Path) -> Path | None:
 
     if what := occupied(file.parent):
         raise ConfigurationError(f"{file}: {what}, and an export never changes one; choose another folder")
-    refuse_unwritable(file)
+    refuse_unwritable_whole(file)
     return file
 
 
