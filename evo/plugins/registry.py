@@ -263,7 +263,7 @@ def with_results() -> tuple[str, ...]:
 def command(*words: str) -> str:
     """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs.
 
-    The third word after `evo` is a path, which may begin with a dash.
+    After `evo` and its command comes a path, which may begin with a dash.
     """
     modules = [word for name in loaded() for word in ("--plugin", name)]
     if words[0] == "evo" and words[2].startswith("-"):

@@ -13,6 +13,7 @@ import pytest
 
 from evo.errors import ConfigurationError, ResourceError
 from evo.store.metrics import MetricsFile
+from evo.workers import worker
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
@@ -219,3 +220,14 @@ def test_a_run_of_any_kind_whose_workers_are_spawned_is_the_one_of_a_single_proc
         called(tmp_path, "evaluate", run, "--episodes", 40, "--json", program="evo")[0] for run in ("run", "straight")
     ]
     assert scores[0] == scores[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="no /proc")
+def test_a_process_whose_name_is_cut_within_a_character_is_watched_too() -> None:
+    name = Path("/proc/self/comm")
+    before = name.read_bytes()
+    try:
+        name.write_bytes(b"fifteen bytes \xc3")
+        assert worker._stat(Path("/proc/self"))[1] == str(os.getppid())
+    finally:
+        name.write_bytes(before)
