@@ -121,18 +121,35 @@ def per_task(environment: Environment, count: int, usual: int) -> int:
     return max(1, min(usual, count // TASKS)) if environment.dear else usual
 
 
+class Starts(NamedTuple):
+    """Searches that begin one after the other, each with generations of its own, of which the best one goes on."""
+
+    searches: int = 1
+    generations: int = 0  # of each; 0: there is one search
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return which search a generation of the run is of, the last one for the best, and its number there."""
+        search = min(number // self.generations, self.searches - 1) if self.generations else 0
+        return search, number - search * self.generations
+
+
+ONE_SEARCH = Starts()
+
+
 @dataclass(frozen=True)
 class Curriculum:
     """Environments of training, each for a generation in turn, and from some generation on that of validation."""
 
     evaluation: Environment  # of validation and test
     training: tuple[Environment, ...] = ()  # empty: as validation
-    generations: int = 0  # after which training is as validation; 0: never
+    generations: int = 0  # of a search, after which training is as validation; 0: never
+    starts: Starts = ONE_SEARCH
 
     def turn(self, number: int) -> int | None:
         """Return the place in `training` of a generation's environment; None: it is that of validation."""
-        over = bool(self.generations) and number >= self.generations
-        return None if over or not self.training else number % len(self.training)
+        _, age = self.starts.place(number)
+        over = bool(self.generations) and age >= self.generations
+        return None if over or not self.training else age % len(self.training)
 
     def environment(self, number: int) -> Environment:
         """Return the environment in which a generation trains."""

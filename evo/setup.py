@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.environment import Curriculum, Environment
+from evo.environment import ONE_SEARCH, Curriculum, Environment, Starts
 from evo.networks.network import Network
 from evo.options import Section
 from evo.workers import hardware
@@ -168,6 +168,7 @@ class Setup:
     learner: LearnerOptions | None = None  # where its options say that it learns
     start: NDArray[np.float32] | None = None  # [P] weights to start from
     curriculum: Curriculum | None = None  # where training is not as validation
+    starts: Starts = ONE_SEARCH
 
     @property
     def learner_threads(self) -> int:

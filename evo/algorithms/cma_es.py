@@ -123,7 +123,7 @@ class Full(Paths):
             "covariance": self.covariance,
             "vectors": self._vectors,
             "lengths": self._lengths,
-            "step_path": self.p_sigma,
+            "step_path": self.step_path.path,
             "path": self.p_c,
         }
 
@@ -133,7 +133,7 @@ class Full(Paths):
         self._age = int(state["age"][0])
         names = ("covariance", "vectors", "lengths", "step_path", "path")
         arrays = [np.array(state[name], np.float64) for name in names]
-        self.covariance, self._vectors, self._lengths, self.p_sigma, self.p_c = arrays
+        self.covariance, self._vectors, self._lengths, self.step_path.path, self.p_c = arrays
 
     def fingerprint(self) -> str:
         """Return a hash of one decomposition and one product, which machines compute differently."""

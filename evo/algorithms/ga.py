@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.evolution.noise_sums import ln
+from evo.evolution.normal import StepPath
 from evo.evolution.population import (
     LARGEST_POPULATION,
     Evaluated,
@@ -97,6 +98,11 @@ class Options(PopulationOptions):
         "0 = all children have the same sigma",
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
+    sigma_path: bool = added(
+        False,
+        description="sigma grows while the mean of all parents moves in one direction, and else shrinks (cumulative "
+        "step-size adaptation)",
+    )
     founder: bool = added(
         False,
         description="generation 0 is one fresh network of each island and its mutants; false: fresh networks only",
@@ -127,6 +133,10 @@ class Options(PopulationOptions):
             raise ValueError(f"tournament: {self.tournament} of {population} candidates {where}")
         if self.islands > 1 and self.migration_every and self.migrants > parents:
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
+        if self.sigma_path and self.crossover != "mean":
+            raise ValueError(
+                f"sigma_path: there is no mean of all parents; leave it out, or crossover = {self.crossover}"
+            )
         if self.mate and self.crossover in ("mean", "none"):
             raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
 
@@ -169,6 +179,8 @@ class GeneticAlgorithm(PopulationAlgorithm):
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
         self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
         self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
+        islands = options.islands if options.sigma_path else 0
+        self._paths = [StepPath(setup.network.size, options.parents / islands) for _ in range(islands)]
 
     def generation(self, number: int) -> Generation:
         """Vary the parents, evaluate the population, and select the parents of the next generation."""
@@ -251,6 +263,9 @@ class GeneticAlgorithm(PopulationAlgorithm):
         weights = Rebuilder(self.network).all(self._parents.weights, source.some([one.number for one in chosen]))
         if options.crossover == "mean":
             means, individuals = mean_parents(weights, chosen, options.islands)
+            for island, path in enumerate(self._paths if self._means else ()):  # generation 0 may have no mean before
+                before, one = self._parents.weights[island % self._means], individuals[island]
+                one.log_sigma = path.follow(before, means[island], one.log_sigma, options.sigma_floor)
             kept = np.concatenate((means, weights[: options.elites]))
             self._parents = Parents(kept, [*individuals, *chosen[: options.elites]])
         else:
@@ -305,12 +320,15 @@ class GeneticAlgorithm(PopulationAlgorithm):
     def state(self) -> Arrays:
         """Return the parents, their sigmas, ages and mean fitness; the best candidate, if it would be lost."""
         found: Arrays = {"found": self._found} if self._exact else {}
-        return {**self._parents.state(), **found}
+        paths: Arrays = {"step_paths": np.stack([one.path for one in self._paths])} if self._paths else {}
+        return {**self._parents.state(), **found, **paths}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the parents of a state, and the record of the generation that left them."""
         self._parents = Parents.restored(state)
         self._found = np.asarray(state.get("found", self._found), np.float32)
+        for path, known in zip(self._paths, state.get("step_paths", ()), strict=False):  # a fork may have no paths
+            path.path = np.array(known, np.float64)
         super().restore(state, records)
 
     def retrace(self, number: int, record: Arrays) -> bool:

@@ -72,7 +72,7 @@ class Separable(Paths):
         return {
             "sigma": np.array([self.sigma, self.unbiased]),
             "variances": self.variances,
-            "step_path": self.p_sigma,
+            "step_path": self.step_path.path,
             "path": self.p_c,
         }
 
@@ -80,7 +80,7 @@ class Separable(Paths):
         """Continue from a state."""
         self.sigma, self.unbiased = (float(value) for value in state["sigma"])
         names = ("variances", "step_path", "path")
-        self.variances, self.p_sigma, self.p_c = (np.array(state[name], np.float64) for name in names)
+        self.variances, self.step_path.path, self.p_c = (np.array(state[name], np.float64) for name in names)
 
 
 make = partial(strategy.EvolutionStrategy, distribution=Separable)

@@ -8,7 +8,8 @@ from typing import Self
 
 from pydantic import Field
 
-from evo.options import Section
+from evo.environment import Starts
+from evo.options import Section, added
 from evo.records import Spent
 
 VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are dear
@@ -80,6 +81,15 @@ class RunOptions(Section):
     algorithm: str = Field("ga", description="which algorithm trains; its section is read")
     seed: int = Field(1, ge=0, lt=1 << 64, description="random seed of training and validation")
     generations: int = Field(300, ge=1, le=10_000_000, description="number of generations in total")
+    starts: int = added(
+        1,
+        ge=1,
+        le=1000,
+        description="searches of evolution, one after the other; after start_generations of each, the best goes on",
+    )
+    start_generations: int = added(
+        0, ge=0, le=10_000_000, description="generations of each search, where there are several starts"
+    )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
         100, ge=1, le=10_000_000, description="generations between checkpoints that are kept for good"
@@ -89,6 +99,15 @@ class RunOptions(Section):
         description="a run directory, champion.h5, .keras, .weights.h5 or .onnx file to start from, from the working "
         "directory or else from the file",
     )
+
+    def _check(self) -> None:
+        if (self.starts > 1) != (self.start_generations > 0):
+            raise ValueError("start_generations: set it where there are several starts, and nowhere else")
+
+    @property
+    def searches(self) -> Starts:
+        """The searches that begin one after the other."""
+        return Starts(self.starts, self.start_generations)
 
 
 class ValidationOptions(Section):

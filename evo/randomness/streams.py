@@ -124,6 +124,7 @@ class Purpose(IntEnum):
     GAME = 16  # random numbers of a compiled game of the plug-in kind
     NOISE = 17  # actions that an update draws: of targets, and of the actor
     OPPONENT = 18  # choice of who plays the other seats
+    START = 19  # seed of a search after the first
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

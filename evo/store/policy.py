@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment
-from evo.environment import Environment, real_array
+from evo.environment import ONE_SEARCH, Environment, real_array
 from evo.errors import DataError
+from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
 from evo.plugins.registry import find
 from evo.records import Algorithm, Arrays
@@ -130,6 +132,7 @@ def setup_of(
 ) -> Setup:
     """Return what the algorithm of an experiment is made from; it starts from the weights `start` [P], if any."""
     curriculum = curriculum_of(experiment.environment, environment or experiment.make_environment())
+    curriculum = replace(curriculum, starts=ONE_SEARCH if experiment.learns else experiment.run.searches)
     environment = curriculum.environment(0)
     first = None if environment.problem is None else environment.problem.first
     threads = min(hardware.cores(), experiment.workers.processes)
@@ -141,13 +144,20 @@ def setup_of(
         learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
         start=first if start is None else start,
         curriculum=curriculum if curriculum.training or curriculum.evaluation.opponents else None,
+        starts=curriculum.starts,
     )
+
+
+def algorithm_of(experiment: Experiment, setup: Setup) -> Algorithm:
+    """Return the algorithm that [run] names, or its searches one after the other."""
+    make = partial(find("algorithms", experiment.algorithm).make, experiment.options)
+    algorithm: Algorithm = make(setup) if setup.starts.searches == 1 else MultiStart(make, setup)
+    return algorithm
 
 
 def newest(experiment: Experiment, state: Arrays, records: Sequence[Arrays]) -> Policy:
     """Return the first finalist after the newest generation, by `Algorithm.restore`; DataError: that fails."""
-    algorithm: Algorithm = find("algorithms", experiment.algorithm).make(experiment.options, setup_of(experiment))
-    with closing(algorithm):
+    with closing(algorithm_of(experiment, setup_of(experiment))) as algorithm:
         try:
             algorithm.restore(state, records)
             weights = algorithm.finalists(1).weights[0].copy()

@@ -29,7 +29,7 @@ from evo.plugins.registry import find, loaded
 from evo.records import Algorithm, Arrays
 from evo.rollouts.action_rules import RULES, fits
 from evo.store.champion import Champion, Layers, network_layers, split_layers
-from evo.store.policy import setup_of
+from evo.store.policy import algorithm_of, setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
@@ -52,7 +52,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     setup = setup_of(experiment, environment, None if start is None else start.weights)
     module = find("algorithms", experiment.algorithm)
     plugin = module.__name__ if module.__name__ in loaded() else ""
-    algorithm = module.make(experiment.options, setup)
+    algorithm = algorithm_of(experiment, setup)
     if plugin and Algorithm not in type(algorithm).__mro__:
         raise mistake(plugin, "make", f"gave a value of type {type(algorithm).__name__}, no subclass of Algorithm")
     if plugin and not (

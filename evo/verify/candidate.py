@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError
@@ -19,6 +18,7 @@ from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
 from evo.records import Episodes, Generation, Task, unit_of
 from evo.store.checkpoints import Published
+from evo.store.policy import setup_of
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
@@ -68,8 +68,7 @@ def replay_candidate(
         if task is None:
             last = sum(len(one.weights) for one in tasks) - 1
             raise ConfigurationError(f"--candidate: must be 0 to {last} in this round")
-        curriculum = curriculum_of(experiment.environment, environment)
-        played_in = environment if task.evaluation else curriculum.environment(generation)
+        played_in = environment if task.evaluation else setup_of(experiment, environment).environment_in(generation)
         seeds = task.play.seeds if isinstance(task.play, Episodes) else None
         if episode is not None and seeds is None:
             raise ConfigurationError("--generation: its candidate plays segments, no whole episode that could be shown")

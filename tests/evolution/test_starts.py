@@ -1,0 +1,128 @@
+"""Searches begin one after the other, the best of them goes on, and such a run is as exact as any other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.config.experiment import Experiment
+from evo.environment import Starts
+from evo.errors import ConfigurationError
+from evo.run import train
+from evo.store.store import Store
+from evo.verify.candidate import SOUND, replay_candidate
+from tests.helpers.calling import called, small_with
+
+SEARCHES, EACH, AFTER = 3, 4, 3  # searches, generations of each, and of the best one afterwards
+SECTIONS: dict[str, dict[str, Any]] = {
+    "ga": {"population": 12, "parents": 4, "episodes": 2, "sigma_path": True, "founder": True},
+    "sep_cma_es": {"population": 8, "episodes": 2},
+}
+
+
+def built(algorithm: str = "ga", seed: int = 1, **run: Any) -> Experiment:
+    return Experiment.build(
+        run={
+            "algorithm": algorithm, "seed": seed, "generations": SEARCHES * EACH + AFTER,
+            "starts": SEARCHES, "start_generations": EACH, **run,
+        },
+        environment={
+            "id": "snake", "size": 6, "starvation": 30,
+            "training": [{"starvation": 12}, {"max_steps": 20}], "training_generations": EACH + 1,
+        },
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        validation={"episodes": 16, "every": 2},
+        test={"episodes": 32, "every": 0},
+        **{algorithm: SECTIONS[algorithm]},
+    )  # fmt: skip
+
+
+def of(experiment: Experiment, generations: int) -> Experiment:
+    return replace(experiment, run=experiment.run.model_copy(update={"generations": generations}))
+
+
+def medians(directory: Path) -> list[float]:
+    """The median return of the candidates of every generation."""
+    store = Store.read(directory)
+    return [float(np.median(store.read_record(k)["return"])) for k in range(store.next_generation)]
+
+
+@pytest.mark.parametrize(
+    ("number", "place"), [(0, (0, 0)), (3, (0, 3)), (4, (1, 0)), (11, (2, 3)), (12, (2, 4)), (20, (2, 12))]
+)
+def test_every_generation_is_of_one_search_and_the_last_ones_of_the_best(number: int, place: tuple[int, int]) -> None:
+    assert Starts(SEARCHES, EACH).place(number) == place
+    assert Starts().place(number) == (0, number)
+
+
+@pytest.mark.parametrize("algorithm", SECTIONS)
+def test_the_best_of_several_searches_goes_on_with_its_own_curriculum(algorithm: str, tmp_path: Path) -> None:
+    won = set()
+    for seed in range(1, 8):
+        directory = tmp_path / str(seed)
+        rows = list(train(built(algorithm, seed), directory))
+        compared = medians(directory)[EACH - 1 : SEARCHES * EACH : EACH]  # the last tenth of four is one
+        best = int(np.argmax(compared))
+        searches = [row.metrics["start"] for row in rows]
+        assert searches == [*np.repeat(range(SEARCHES), EACH), *[best] * AFTER]
+        tables = [row.metrics.get("training_table") for row in rows]
+        assert tables == [0, 1, 0, 1] * SEARCHES + [0, None, None]
+        won.add(best)
+    assert len(won) > 1
+
+
+def test_a_search_is_what_it_would_be_alone(tmp_path: Path) -> None:
+    list(train(built(), tmp_path / "run"))
+    list(train(built(starts=1, start_generations=0), tmp_path / "alone"))
+    run, alone = Store.read(tmp_path / "run"), Store.read(tmp_path / "alone")
+    for number in range(EACH):
+        for name, array in alone.read_record(number).items():
+            assert np.array_equal(run.read_record(number)[name], array), (number, name)
+    first, second = run.read_record(0)["key"], run.read_record(EACH)["key"]
+    assert len({*first.tolist()} & {*second.tolist()}) <= 1  # that of no noise
+
+
+@pytest.mark.parametrize("algorithm", SECTIONS)
+def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(algorithm: str, tmp_path: Path) -> None:
+    experiment = built(algorithm)
+    list(train(experiment, tmp_path / "run"))
+    for count in (2, 4, 5, 8, 12, 13, 15):
+        list(train(of(experiment, count), tmp_path / "parts"))
+    assert Store.read(tmp_path / "parts").state_hash == Store.read(tmp_path / "run").state_hash
+    for generation in range(SEARCHES * EACH + AFTER):
+        assert replay_candidate(tmp_path / "run", generation, 0, 1).outcome.endswith(SOUND)
+
+
+def test_the_processes_of_the_command_line_end_in_the_state_of_one(tmp_path: Path) -> None:
+    run = "generations = 5\nstarts = 2\nstart_generations = 2"
+    (tmp_path / "small.toml").write_text(small_with(run=run, ga="population = 20\nparents = 4\nsigma_path = true"))
+    for backend in ("serial", "processes"):
+        called(tmp_path, "small.toml", "--backend", backend, "--workers", 2, "--run-dir", backend, "--quiet")
+    assert Store.read(tmp_path / "serial").state_hash == Store.read(tmp_path / "processes").state_hash
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"start_generations": 0},
+        {"starts": 1},
+    ],
+)
+def test_several_starts_need_generations_of_each(run: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape("run.start_generations: set it where there are several")):
+        built(**run)
+
+
+def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
+    ppo = {"envs": 8, "horizon": 8, "minibatches": 2}
+    sections = {"workers": {"backend": "serial"}, "test": {"episodes": 8}, "validation": {"episodes": 8}, "ppo": ppo}
+    for name, starts in (("alone", {}), ("several", {"starts": 2, "start_generations": 1})):
+        run = {"algorithm": "ppo", "generations": 3, **starts}
+        list(train(Experiment.build(run=run, environment={"id": "cartpole"}, **sections), tmp_path / name))
+    assert Store.read(tmp_path / "several").state_hash == Store.read(tmp_path / "alone").state_hash
