@@ -281,6 +281,38 @@ def test_the_sigma_of_a_mean_is_the_geometric_mean_of_its_parents() -> None:
     assert np.exp(algorithm.state()["log_sigmas"]) == pytest.approx([np.prod(sigmas[[1, 3, 2]]) ** (1 / 3)], rel=1e-6)
 
 
+@pytest.mark.parametrize("begins", ["founders", "fresh"])
+def test_the_sigma_of_a_mean_follows_its_path_by_the_equations_of_cumulative_adaptation(begins: str) -> None:
+    options = {"crossover": "mean", "elites": 0, "islands": 2, "parents": 4, "migration_every": 0, "sigma_spread": 0.0}
+    algorithm = make(sigma_path=True, founder=begins == "founders", per_task=8, **options)
+    size, mu, draw_of = NETWORK.size, 2, np.random.default_rng(3)
+    rate = (mu + 2) / (size + mu + 5)
+    damping = 1 + 2 * max(0, np.sqrt((mu - 1) / (size + 1)) - 1) + rate
+    usual = np.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))
+    paths, sigmas = np.zeros((2, size)), np.full(2, 0.1)
+    means = next(algorithm.generation(0)).weights if begins == "founders" else None
+    for number in range(6):
+        drive(algorithm, number, scores(draw_of.integers(0, 99, 8).tolist()))
+        after = algorithm.state()["weights"].astype(np.float64)
+        if means is not None:
+            paths = (1 - rate) * paths + np.sqrt(rate * (2 - rate) * mu) * (after - means) / sigmas[:, np.newaxis]
+            sigmas = sigmas * np.exp(rate / damping * (np.linalg.norm(paths, axis=1) / usual - 1))
+        means = after
+        assert np.exp(algorithm.state()["log_sigmas"]) == pytest.approx(sigmas, rel=1e-9)
+        assert algorithm.state()["step_paths"] == pytest.approx(paths, rel=1e-9)
+    assert len(set(sigmas.tolist())) == 2
+
+
+def test_a_sigma_that_follows_a_path_stays_above_the_floor() -> None:
+    options = {"crossover": "mean", "elites": 0, "sigma_spread": 0.0, "sigma_path": True, "founder": True}
+    algorithm = make(sigma=0.5, sigma_floor=0.49, per_task=8, **options)
+    for number in range(3):
+        drive(algorithm, number, scores(range(8)))
+        algorithm.restore({**algorithm.state(), "step_paths": np.zeros((1, NETWORK.size))}, ())  # so it shrinks
+    assert algorithm.state()["log_sigmas"] == pytest.approx([np.log(0.49)], rel=1e-9)
+    assert next(algorithm.generation(3)).tasks[0].weights.sigmas[1:].tolist() == [np.float32(0.49)] * 7
+
+
 def test_self_adaptive_sigmas_stay_above_the_floor() -> None:
     algorithm = make(sigma=0.5, sigma_spread=3.0, sigma_floor=0.5, per_task=8)
     drive(algorithm, 0, scores(range(8)))
@@ -378,8 +410,9 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
         {"islands": 2, "migration_every": 2, "memory": 3, "sigma_spread": 1.0, "crossover": "uniform"},
         {"islands": 2, "migration_every": 2, "sigma_spread": 1.0, "elites": 0},
         {"islands": 2, "migration_every": 0, "founder": True, "elites": 0, "crossover": "mean"},
+        {"islands": 2, "migration_every": 2, "sigma_path": True, "elites": 0},
     ],
-    ids=["default", "tournament", "remembering", "adapting", "islands", "means", "founders"],
+    ids=["default", "tournament", "remembering", "adapting", "islands", "means", "founders", "paths"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)
@@ -406,6 +439,7 @@ def test_another_seed_is_another_run() -> None:
         {"tournament": 9, "selection": "tournament"},
         {"alive_bonus": 0.0005},
         {"sigma": 0},
+        {"sigma_path": True},
         {"sigma": float("nan")},
         {"episodes": 2.0},
         {"mutation": 3},
