@@ -38,6 +38,7 @@ METRICS = {
     "between_islands": "share of the variance of weights that is between islands",
     "centre": "training return of the mean of the search",
     "restarts": "times that the search began again, so far",
+    "start": "which of several searches plays, from 0",
     "population": "candidates of the generation",
     "step_norm": "length of the step of the search's mean",
     "step_size": "overall standard deviation of CMA-ES",

@@ -124,5 +124,10 @@ def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
     sections = {"workers": {"backend": "serial"}, "test": {"episodes": 8}, "validation": {"episodes": 8}, "ppo": ppo}
     for name, starts in (("alone", {}), ("several", {"starts": 2, "start_generations": 1})):
         run = {"algorithm": "ppo", "generations": 3, **starts}
-        list(train(Experiment.build(run=run, environment={"id": "cartpole"}, **sections), tmp_path / name))
+        list(
+            train(
+                Experiment.build(run=run, environment={"id": "cartpole"}, policy={"kind": "linear"}, **sections),
+                tmp_path / name,
+            )
+        )
     assert Store.read(tmp_path / "several").state_hash == Store.read(tmp_path / "alone").state_hash
