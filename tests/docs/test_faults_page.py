@@ -21,7 +21,10 @@ def found_in(name: str) -> dict[str, bool]:
     """Return the tests of a file, and whether each is a long one."""
     tree = ast.parse((ROOT / "tests" / f"{name}.py").read_bytes())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
-    return {node.name: any("mark.long" in ast.unparse(one) for one in node.decorator_list) for node in functions}
+    of_all = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
+    return {
+        node.name: any("mark.long" in ast.unparse(one) for one in (*of_all, *node.decorator_list)) for node in functions
+    }
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.split(" | ")[0][2:] for row in ROWS])
