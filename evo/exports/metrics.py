@@ -22,7 +22,7 @@ from evo.process import is_interrupt
 
 FORMATS = ("csv", "parquet", "tensorboard")
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
-GENERATION = "generation"
+GENERATION, CHAMPION_FILE = "generation", "champion_file"
 
 Metrics = Mapping[str, float]
 Rows = Sequence[Metrics]  # of the generations from 0 on; what is unknown or not finite is left out
@@ -34,8 +34,8 @@ class Tracker(Protocol):
     def add(self, generation: int, row: Metrics, moment: float) -> None:
         """Add and show the metrics of a generation, finite numbers; `moment` is in seconds."""
 
-    def close(self) -> None:
-        """End, after what was added is written."""
+    def close(self, error: BaseException | None = None) -> None:
+        """End, after what was added is written; `error` is what ended training before its time."""
 
 
 class Events:
@@ -63,7 +63,7 @@ class Events:
             self._write(moment, step=generation, summary=self._summary.scalar(name, value))
         self._writer.flush()
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Close the file."""
         with suppress(OSError):  # of what was added and not flushed
             self._writer.close()
@@ -87,9 +87,9 @@ class WeightsAndBiases:
         """Log a step."""
         self._run.log(dict(row), step=generation)
 
-    def close(self) -> None:
-        """End the run."""
-        self._run.finish()
+    def close(self, error: BaseException | None = None) -> None:
+        """End the run, as a failed one where there is an error."""
+        self._run.finish(exit_code=0 if error is None else 1)
 
 
 class MLflow:
@@ -98,15 +98,16 @@ class MLflow:
     def __init__(self, run: Path, config: Mapping[str, object]) -> None:
         self._flow = extra("mlflow", "--tracker mlflow")
         self._flow.start_run(run_name=run.name, log_system_metrics=False)
-        self._flow.log_params(dict(config))
+        self._flow.log_params({name: value for name, value in config.items() if name != CHAMPION_FILE})
+        self._flow.set_tag(CHAMPION_FILE, config[CHAMPION_FILE])  # which a directory that is moved changes
 
     def add(self, generation: int, row: Metrics, moment: float) -> None:
         """Log a step."""
         self._flow.log_metrics(dict(row), step=generation, timestamp=int(1000 * moment))
 
-    def close(self) -> None:
-        """End the run."""
-        self._flow.end_run()
+    def close(self, error: BaseException | None = None) -> None:
+        """End the run, and say whether it failed or was interrupted."""
+        self._flow.end_run("FINISHED" if error is None else "KILLED" if is_interrupt(error) else "FAILED")
 
 
 # How long they wait for a server that does not answer, where the user has set nothing: their own defaults are minutes.
@@ -146,14 +147,14 @@ class Trackers(AbstractContextManager["Trackers"]):
         if self._events is not None:
             with resources("write to", self._events):
                 self._open["--tensorboard"] = Events(self._events, "--tensorboard", first)
-        flat = {**dict(_flat(config)), "champion_file": str((run / CHAMPION).absolute())}
+        flat = {**dict(_flat(config)), CHAMPION_FILE: str((run / CHAMPION).absolute())}
         for name, value in PATIENCE.items() if self._services else ():
             os.environ.setdefault(name, value)
         for name in self._services:
             try:
                 self._open[f"--tracker {name}"] = SERVICES[name](run, flat)
             except BaseException as error:
-                self.__exit__()
+                self.__exit__(type(error), error)
                 raise ConfigurationError(f"--tracker {name}: {_why(error)}") from error
         return self
 
@@ -167,12 +168,12 @@ class Trackers(AbstractContextManager["Trackers"]):
                 notice(f"{typed}: no more metrics are written: {_why(error)}")
                 del self._open[typed]
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *_more: object) -> None:
         for typed, tracker in self._open.items():
             try:
-                tracker.close()
-            except BaseException as error:
-                notice(f"{typed}: not all is written: {_why(error)}")
+                tracker.close(error)
+            except BaseException as problem:
+                notice(f"{typed}: not all is written: {_why(problem)}")
 
 
 def _why(error: BaseException) -> str:

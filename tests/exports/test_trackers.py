@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from evo.errors import ConfigurationError, extra
+from evo.errors import ConfigurationError, ResourceError, extra
 from evo.exports import metrics
 from evo.process import Stopped
 from evo.store.run import Run
-from tests.helpers.calling import called
+from tests.helpers.calling import ROOT, called
 
 
 def records_of_wandb(file: Path) -> Iterator[bytes]:
@@ -57,7 +60,8 @@ def scalars_of_mlflow(folder: Path) -> tuple[dict[str, dict[int, float]], dict[s
     client = import_module("mlflow").MlflowClient(folder.as_uri())
     (run,) = client.search_runs(["0"])
     histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    return {name: {one.step: one.value for one in history} for name, history in histories.items()}, run.data.params
+    config = {**run.data.params, **run.data.tags, "status": run.info.status}
+    return {name: {one.step: one.value for one in history} for name, history in histories.items()}, config
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries
@@ -85,6 +89,55 @@ def test_a_tracker_gets_the_metrics_and_the_options_offline(
     rows = Run(small / "run", trusted=True).metrics
     for metric in ("best", "mean", "frames", "validation"):
         assert found[metric] == {generation: row[metric] for generation, row in enumerate(rows)}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library
+@pytest.mark.parametrize(
+    ("error", "status"), [(None, "FINISHED"), (ResourceError("disk"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_mlflow_knows_how_a_run_ended_and_goes_on_where_its_directory_was_moved(
+    error: BaseException | None, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    for directory in ("first", "moved"):
+        trackers = metrics.Trackers(Namespace(tensorboard=None, tracker=["mlflow"]))
+        trackers.begin(tmp_path / directory, {"ga": {"sigma": 0.1}}, 0)
+        run = flow.active_run().info.run_id
+        with suppress(ResourceError, KeyboardInterrupt), trackers:
+            trackers.add(0, {"mean": 1.0})
+            if error is not None:
+                raise error
+        monkeypatch.setenv("MLFLOW_RUN_ID", run)
+        _, config = scalars_of_mlflow(tmp_path / "mlruns")
+        assert (config["ga.sigma"], config["status"]) == ("0.1", status)
+        assert config["champion_file"] == str(tmp_path / directory / "champion.h5")
+
+
+ENDS = """
+import sys
+from argparse import Namespace
+from pathlib import Path
+from evo.exports import metrics
+with metrics.Trackers(Namespace(tensorboard=None, tracker=["wandb"])) as trackers:
+    trackers.begin(Path("run"), {}, 0)
+    assert sys.argv[1:] != ["fails"]
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("fails",)])
+def test_weights_and_biases_know_whether_a_run_failed(words: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    where = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, "-c", ENDS, *words], env={**os.environ, **where}, capture_output=True, check=not words
+    )
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    kind = import_module("wandb.proto.wandb_internal_pb2").Record
+    records = [kind.FromString(data) for data in records_of_wandb(file)]
+    (code,) = [one.exit.exit_code for one in records if one.HasField("exit")]
+    assert code == len(words)
 
 
 def test_an_unknown_tracker_is_named_and_those_that_exist(small: Path) -> None:
