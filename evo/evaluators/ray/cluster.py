@@ -83,7 +83,7 @@ class RayCluster:
                 except ConnectionAbortedError:  # the client server's new process died, which happens
                     if not left:
                         raise
-        except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
+        except Exception as error:  # Ray raises any kind, also a bare Exception where a node does not start in time
             what = "cannot start Ray" if self._address == "local" else f"cannot join a Ray cluster at {self._address}"
             raise ResourceError(f"workers.address: {what}: {first_line(error)}") from error
         if self._address.startswith("ray://"):

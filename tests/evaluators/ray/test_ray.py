@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -262,6 +263,25 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
         line.startswith(("ga on", "mlp of", "generation", "champion", "test", "baselines"))
         for line in out.splitlines()[:5]
     )
+
+
+@needs_ray
+@pytest.mark.long
+def test_a_node_that_does_not_start_ends_the_run_with_a_line(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("EVO_TEST_MARK", mark)
+    with command(small, "small.toml", "--run-dir", "run", "--backend", "ray") as process:
+        while process.poll() is None:
+            for node in [pid for pid, name in marked(mark).items() if "raylet/raylet" in name]:
+                with suppress(ProcessLookupError):
+                    os.kill(node, signal.SIGKILL)
+            time.sleep(0.1)
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert process.returncode == 5
+    assert err.splitlines()[-1].startswith("workers.address: cannot start Ray: ")
+    assert "Traceback" not in err
+    assert until(lambda: not marked(mark), GONE), marked(mark)
 
 
 @pytest.fixture
