@@ -78,10 +78,15 @@ class Policy:
         return outputs
 
     def reset(self, ended: NDArray[np.bool_] | None = None) -> None:
-        """Begin episodes, with a hidden state of zeros: all of the last batch, or those that have `ended`, bool [B]."""
+        """Begin episodes, with a hidden state of zeros: all of the last batch, or those that have `ended`, bool [B].
+
+        ValueError: `ended` is of another shape.
+        """
         if ended is None:
             self._state = None
         elif self._state is not None:
+            if np.shape(ended) != self._state.shape[:-1]:
+                raise ValueError(f"`ended` of shape {np.shape(ended)}, where {self._state.shape[:-1]} fits")
             self._state[np.asarray(ended, np.bool_)] = 0
 
     def step(

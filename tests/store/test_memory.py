@@ -69,6 +69,8 @@ def test_a_batch_has_a_state_for_each_and_some_are_reset(tmp_path: Path) -> None
     assert (third == fresh).all(axis=1).tolist() == [True, False, False, True, False]
     with pytest.raises(ValueError, match=r"hidden state of shape \(5, 6\), where \(6,\) fits; call reset"):
         policy(seen[0, 0])
+    with pytest.raises(ValueError, match=r"`ended` of shape \(1,\), where \(5,\) fits"):
+        policy.reset(np.array([True]))
     policy.reset()
     assert policy.scores(seen[0, 0]).tolist() == first[0].tolist()
 
