@@ -170,12 +170,12 @@ class Result:
     actions: tuple[NDArray[np.generic], ...] | None = None  # K * E arrays in order, only if asked
     transitions: Transitions | None = None  # only if asked
     envs: EnvStates | None = None  # where a segment ends
+    unasked: int = 0  # of the frames, moves of baselines, about which no network was asked
 
     @property
     def forward_passes(self) -> int:
         """Return the observations that a network was asked about: one a step, and those that bootstrap a return."""
-        bootstraps = 0 if self.transitions is None else len(self.transitions.next_outputs)
-        return self.frames + bootstraps
+        return self.frames - self.unasked + (0 if self.transitions is None else len(self.transitions.next_outputs))
 
 
 def unit_of(returns: NDArray[Any]) -> float:

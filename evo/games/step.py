@@ -32,7 +32,7 @@ from evo.records import (
 
 kernel_cache.use(__name__)
 
-FRAMES, SLOTS, ROWS, FOLLOWED, LIVE, BEGUN = range(6)  # of the progress of whole episodes, int64 [6]
+FRAMES, SLOTS, ROWS, FOLLOWED, LIVE, BEGUN, UNASKED = range(7)  # of the progress of whole episodes, int64 [7]
 CHUNK = 4096  # recorded steps for which there is memory before it grows
 # Observations [E, ...] to outputs [E, O]; the hidden states [E, S], or None, are overwritten by those after the step.
 Score = Callable[[NDArray[np.float32], NDArray[np.float32] | None], NDArray[np.float32]]
@@ -220,6 +220,7 @@ class PlayedEpisodes(NamedTuple):
     finite: bool
     actions: list[NDArray[np.generic]] = []  # noqa: RUF012  # of each episode, where they are recorded
     transitions: Transitions | None = None
+    unasked: int = 0  # frames about which no network was asked
 
 
 def actions_for(played: Any, rows: int) -> NDArray[Any]:
@@ -271,16 +272,17 @@ class Recorder:
         value of a state, but learning does.
         """
         frames, slots, rows, followed = progress[FRAMES : FOLLOWED + 1].tolist()
+        unasked = int(progress[UNASKED]) if len(progress) > UNASKED else 0
         if not finite or not are_finite(ended.returns):
             return PlayedEpisodes(0, slots, False)
         if not len(self.actions):
-            return PlayedEpisodes(frames, slots, True)
+            return PlayedEpisodes(frames, slots, True, unasked=unasked)
         order = np.argsort(self.episodes[:rows], kind="stable")  # steps of an episode stand in their order
         bounds = np.cumsum(ended.lengths, dtype=np.int64)[:-1]
         transitions = None if self.record is None else self.transitions(rows, followed, score, order)
         if transitions and not all(np.isfinite(x).all() for x in (transitions.outputs, transitions.next_outputs)):
             return PlayedEpisodes(0, slots, False)
-        return PlayedEpisodes(frames, slots, True, np.split(self.actions[order], bounds), transitions)
+        return PlayedEpisodes(frames, slots, True, np.split(self.actions[order], bounds), transitions, unasked)
 
     def transitions(
         self,

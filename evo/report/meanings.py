@@ -72,6 +72,7 @@ METRICS = {
     "seconds_straggling": "all workers but one wait for the last task",
     "seconds_validating": "time of the validation episodes",
     "frames_validating": "environment steps of the validation episodes",
+    "frames_of_baselines": "moves of training that baselines made, which ask no network",
     "seconds_background": "updates that ran while workers played",
     "seconds_committing": "time to write the generation to disk",
     "seconds_compiling": "time to compile kernels, once on a machine; not counted",

@@ -28,6 +28,7 @@ from evo.games.step import (
     LIVE,
     ROWS,
     SLOTS,
+    UNASKED,
     Ended,
     Envs,
     PlayedEpisodes,
@@ -184,6 +185,7 @@ def _settle(  # type: ignore[no-untyped-def]
         if action < 0:
             matches.waits[b] = BROKEN
             return
+        progress[UNASKED] += 1
         _play_move(
             state, rules, masked, b, action, players, lineup, in_turn, seeds, matches, envs, ended, actions, episodes,
             record, progress,
@@ -204,8 +206,7 @@ def play_matches(  # type: ignore[no-untyped-def]
     where -1 moves at random. They play `in_turn`, or the seed of an episode draws one. Episodes are those of `seeds`
     [E], or, where `matches.steps` are not negative, `horizon` steps of the candidate in every environment.
     """
-    count, networks, size = envs.seeds.shape[0], packed.shape[0], x.shape[0] // 16
-    index, places = matches.lanes, matches.places
+    count, networks, index, places = envs.seeds.shape[0], packed.shape[0], matches.lanes, matches.places
     if progress[LIVE] == 0:
         progress[LIVE] = count
         for b in range(count):
@@ -238,9 +239,8 @@ def play_matches(  # type: ignore[no-untyped-def]
             while start < there:
                 width = lanes_for(there - start)
                 live = min(width, there - start)
-                for idle in range(there, start + width):  # computed, never played
-                    index[idle] = index[start]
-                seen = shaped(x[: size * width], (*shape, width))
+                index[there : start + width] = index[start]  # computed, never played
+                seen = shaped(x[: x.shape[0] // 16 * width], (*shape, width))
                 contract.observe_lanes(state, rules, index[start : start + width], seen)
                 forward(
                     layers, packed[network], large, nonzero, x, first, second, scores, width, live, memory,
@@ -327,7 +327,7 @@ class MatchPlayer:
         assert isinstance(task.play, Episodes)
         game, memory, lanes = self._game, self._network.memory, min(LANES, len(task.play.seeds))
         recorder = Recorder.of_task(game, task, self._network.outputs, memory)
-        state, matches, progress = game.make_state(lanes), Matches.of(lanes, game.players), np.zeros(6, np.int64)
+        state, matches, progress = game.make_state(lanes), Matches.of(lanes, game.players), np.zeros(7, np.int64)
         envs = Envs.empty(lanes, memory * game.players)
         while True:
             written = envs, ended, recorder.actions, recorder.episodes, recorder.record, progress
@@ -340,11 +340,11 @@ class MatchPlayer:
     def play_segment(self, segment: Segment, how: ActionRule) -> Result:
         """Play a segment of the candidate's steps in every environment."""
         buffers = SegmentBuffers(self._game, segment, self._network.outputs, memory=self._network.memory)
-        matches, progress = Matches.of(len(segment.envs), self._game.players), np.zeros(6, np.int64)
+        matches, progress = Matches.of(len(segment.envs), self._game.players), np.zeros(7, np.int64)
         matches.steps[:] = 0
         _, envs, actions, record, ended = buffers.written
         written = envs, ended, actions, buffers.recorder.episodes, record, progress
         failed = self._play(how, buffers.state, matches, segment.horizon, np.empty(0, np.uint64), written)
         self._check(buffers.state, matches, failed)
-        followed, slots, frames = (int(progress[name]) for name in (FOLLOWED, SLOTS, FRAMES))
-        return buffers.result(followed, slots, failed < 0, self._score, frames, by_seat=0 in self._lineup)
+        followed, slots, *played = progress[[FOLLOWED, SLOTS, FRAMES, UNASKED]].tolist()
+        return buffers.result(followed, slots, failed < 0, self._score, played, by_seat=0 in self._lineup)

@@ -193,7 +193,7 @@ class LanesKernel(Kernel):
         self._network, self.arguments = network, lanes.arguments_for(network)
         self._layers, self._packed = self.arguments[:2]
         if game is not None:
-            self._state, self._progress = game.make_state(16), np.zeros(6, np.int64)
+            self._state, self._progress = game.make_state(16), np.zeros(7, np.int64)
             self._envs = Envs.empty(16, network.memory)
             allowed = np.ones(game.actions, np.int8)
             self._buffers = np.zeros(16, np.int64), allowed, game.action_buffer(), self._progress
@@ -281,7 +281,7 @@ class Rollout:
             return SegmentBuffers(self._game, task.play, self.network.outputs).result(0, 0, False, self.kernel.score)
         episodes = len(task.play.seeds)
         arrays = empty_result(len(task.weights), episodes, self._metrics, self._returns_type)
-        frames = slots = 0
+        frames = slots = unasked = 0
         traces: list[NDArray[np.generic]] = []
         transitions: Transitions | None = None
         for k in range(len(task.weights)):
@@ -295,13 +295,15 @@ class Rollout:
                     renewed, memory = self.seeds == "renewed", self.network.memory
                     played = play_gymnasium(self.kernel.score, self.environment, task, ended, renewed, memory)
             frames, slots, transitions = frames + played.frames, slots + played.slots, played.transitions
+            unasked += played.unasked
             traces += played.actions if played.finite else [NOTHING] * episodes
             arrays["finite"][k] = played.finite
             if not played.finite:
                 for name, values in empty_result(1, episodes, self._metrics, self.environment.returns_type).items():
                     arrays[name][k] = values[0]
         actions = tuple(traces) if task.record_actions else None
-        return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
+        recorded: dict[str, Any] = {"actions": actions, "transitions": transitions, "unasked": unasked}
+        return Result(**arrays, frames=frames, lane_slots=slots, **recorded)
 
     def _take_lineup(self, task: Task, parents: NDArray[np.float32]) -> None:
         source = task.opponents or WeightSource.of_rows(0)

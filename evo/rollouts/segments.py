@@ -131,13 +131,13 @@ class SegmentBuffers:
         return self.buffers, self.envs, self.recorder.actions, self.recorder.record, self.ended
 
     def result(
-        self, followed: int, slots: int, finite: bool, score: Score, frames: int | None = None, by_seat: bool = False
+        self, followed: int, slots: int, finite: bool, score: Score, played: Sequence[int] = (), by_seat: bool = False
     ) -> Result:
         """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps.
 
         Where an output was not finite it has neither transitions nor environments. `score` returns the outputs of the
-        observations that follow. `frames` are the steps that were played; None: as many as are recorded. `by_seat`: the
-        steps of each seat of an environment are put together.
+        observations that follow. `played` are the steps that were played, and those of them by baselines; without it,
+        as many as are recorded. `by_seat`: the steps of each seat of an environment are put together.
         """
         assert self.recorder.record is not None
         ends, transitions = self.recorder.record.ends, None
@@ -148,6 +148,7 @@ class SegmentBuffers:
             finite = bool(np.isfinite(transitions.next_outputs).all())
         over = ended.lengths > 0
         finite = finite and are_finite(ended.returns[over])
+        frames, unasked = (played or (len(ends), 0)) if finite else (0, 0)
         first, episode, _, returns_so_far, memory = self.envs
         envs = EnvStates(self.game.snapshots(self.state), first, episode, returns_so_far, memory)
         return Result(
@@ -155,10 +156,11 @@ class SegmentBuffers:
             lengths=ended.lengths[over][None],
             episode_metrics=ended.episode_metrics[over][None],
             finite=np.array([finite]),
-            frames=0 if not finite else len(ends) if frames is None else frames,
+            frames=frames,
             lane_slots=slots,
             transitions=transitions if finite else None,
             envs=envs if finite else None,
+            unasked=unasked,
         )
 
     def _sequences(self, rows: int, by_seat: bool) -> tuple[NDArray[np.int64] | None, Any]:

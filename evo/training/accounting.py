@@ -103,6 +103,7 @@ class Account:
         seconds = clock.wall() - self._began
         moving = self.publishing.take() + metrics.get("seconds_moving", 0.0)
         learning, slots = metrics.get("seconds_learning", 0.0), metrics.get("slots", 0.0)
+        in_lanes = metrics.get("frames", math.nan) - metrics.get("frames_of_baselines", 0.0)
         return {
             **metrics,
             "seconds": seconds,
@@ -113,7 +114,7 @@ class Account:
             "seconds_master": seconds - self._playing - moving - learning,
             "seconds_straggling": self._straggling,
             "seconds_compiling": clock.wall.stood_still - self._stood_still,
-            "lane_utilisation": metrics.get("frames", math.nan) / slots if slots else math.nan,
+            "lane_utilisation": in_lanes / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,
             "forward_passes": self._forward_passes + metrics.get("forward_passes", 0),

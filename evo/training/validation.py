@@ -106,7 +106,7 @@ class Validated:
         ConfigurationError: a plug-in's answer is not what the protocol says.
         """
         rounds, results, curriculum = self.algorithm.generation(number), None, self._curriculum
-        published = 0  # rows
+        published = unasked = 0  # rows; frames about which no network was asked
         self._expect(hasattr(rounds, "send"), "generation", rounds)
         while True:
             try:
@@ -126,13 +126,15 @@ class Validated:
                 request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
                 request = self.opponents.matched(request, number)
             results = yield request
+            unasked += sum(result.unasked for result in results)
         if self._plugin:
             self._expect(results is not None, "generation", None)  # it has requested nothing
             self._expect(is_named(metrics) and all(map(np.isscalar, metrics.values())), "generation", metrics)
             for name, value in metrics.items():
                 if not is_metric(name, value):
                     raise self._mistake("generation: metric", f"{name!r:.80} is {value!r:.40}")
-        return metrics if curriculum is None else {**metrics, **curriculum.metrics(number)}
+        of_baselines = {"frames_of_baselines": float(unasked)} if unasked else {}
+        return metrics if curriculum is None else {**metrics, **of_baselines, **curriculum.metrics(number)}
 
     def due(self, number: int) -> bool:
         """Return whether a generation validates its finalists: the first, and every `validation.every`-th."""
@@ -163,7 +165,7 @@ class Validated:
             Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
         ]
         if len(former):
-            weights = np.concatenate([weights, self._champion, former])
+            weights = np.concatenate([weights, *self._champion[:, np.newaxis], former])  # of no champion, no row
             rivals = WeightSource.of_rows(len(former), count + champions)
             for row in range(count + champions):
                 source = WeightSource.of_row(row)

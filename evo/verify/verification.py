@@ -294,7 +294,8 @@ class PoisonSkipped:
                 if result is not None:
                     whole.returns[some], whole.lengths[some] = result.returns, result.lengths
                     whole.episode_metrics[some], whole.finite[some] = result.episode_metrics, result.finite
-                    whole = replace(whole, frames=result.frames, lane_slots=result.lane_slots)
+                    own = {name: getattr(result, name) for name in ("frames", "lane_slots", "unasked")}
+                    whole = replace(whole, **own)
                 result = whole
             found.append(result)
         return replace(played, results=found)

@@ -208,8 +208,8 @@ def _together(results: list[Any]) -> Any:
         for name in ("returns", "lengths", "episode_metrics", "finite")
     }
     actions = None if results[0].actions is None else tuple(trace for result in results for trace in result.actions)
-    frames, slots = sum(result.frames for result in results), sum(result.lane_slots for result in results)
-    return Result(**arrays, frames=frames, lane_slots=slots, actions=actions)
+    sums = {name: sum(getattr(result, name) for result in results) for name in ("frames", "lane_slots", "unasked")}
+    return Result(**arrays, **sums, actions=actions)
 
 
 def home(task: Any) -> int:

@@ -57,13 +57,14 @@ class Reference:
             opponent = opponents[draw(seed, 0, len(opponents), int(Purpose.OPPONENT))]
         baselines = [*self.environment.definition.baselines_of(self.environment.options).values()]
         memories = np.zeros((players, 1, self.memory), np.float32) if self.memory else [None] * players
-        actions, rows, last, status, total = [], [], {}, GOES_ON, 0
+        actions, rows, last, status, total, asked = [], [], {}, GOES_ON, 0, 0
         while status == GOES_ON:
             turn, mine = int(state.seats_turn[0]), int(state.seats_mine[0])
             step, allowed = int(game.clock.steps[0]), np.flatnonzero(game.mask(0))
             if turn == mine or opponent >= 0:
                 seen, before = game.observe(0), None if memories[turn] is None else memories[turn][0].copy()
                 scores = self.networks[0 if turn == mine else opponent].score(seen[None], memories[turn])[0]
+                asked += 1
                 scores = scores[: game.actions]
                 action = int(allowed[scores[allowed].argmax()])
             elif opponent == -1:
@@ -81,7 +82,8 @@ class Reference:
                 row[2] += state.seats_returns[0][seat] - so_far[seat]
                 row[3] = status
             actions.append(action)
-        return {"return": total, "actions": actions, "metrics": game.metrics(0).tolist(), "rows": rows}
+        metrics = game.metrics(0).tolist()
+        return {"return": total, "actions": actions, "metrics": metrics, "rows": rows, "asked": asked}
 
 
 CASES = [
@@ -114,9 +116,10 @@ def test_matches_are_those_of_a_plain_driver(module: Any, policy: dict[str, Any]
     task = Task(fresh(1), Episodes(SEEDS), record_actions=True, opponents=against)
     result = rollout.play(task, np.empty((0, rollout.size), np.float32))
     assert result.actions is not None
-    seats = set()
+    seats, asked = set(), 0
     for e, seed in enumerate(SEEDS.tolist()):
         expected = reference.play(seed, e if others else None)
+        asked += expected["asked"]
         assert result.actions[e].tolist() == expected["actions"]
         assert result.returns[0, e] == expected["return"]
         assert result.lengths[0, e] == len(expected["actions"])
@@ -124,6 +127,7 @@ def test_matches_are_those_of_a_plain_driver(module: Any, policy: dict[str, Any]
         seats.add(expected["metrics"][2])
     assert seats == {0, 1}
     assert result.frames == result.lengths.sum()
+    assert result.forward_passes == asked <= result.lane_slots
     alone = rollout.play(
         Task(fresh(1), Episodes(SEEDS[:1]), opponents=against), np.empty((0, rollout.size), np.float32)
     )
@@ -151,6 +155,7 @@ def test_segments_have_the_steps_of_the_candidate(module: Any, policy: dict[str,
     whole = longer.transitions
     assert longer.frames == frames > len(IN_SEGMENTS) * 2 * horizon  # the moves of all players
     assert whole is not None
+    assert longer.forward_passes == len(IN_SEGMENTS) * 2 * horizon + len(whole.next_outputs)  # those of the candidate
     for name in ("actions", "rewards", "outputs"):
         halves = [getattr(part, name).reshape(len(IN_SEGMENTS), horizon, -1) for part in parts]
         np.testing.assert_array_equal(

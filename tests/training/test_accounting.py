@@ -102,6 +102,11 @@ def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
     assert [told[f"bytes_{name}"] for name in ("published", "sent", "received")] == [40, 20, 40]
 
 
+def test_moves_of_baselines_take_no_lanes() -> None:
+    told = accounting.Account().close({"frames": 30.0, "slots": 40.0, "frames_of_baselines": 10.0})
+    assert told["lane_utilisation"] == 0.5
+
+
 def test_an_evaluator_that_measures_nothing_is_taken_to_play_all_the_time(clock: Clock) -> None:
     told = play_out(two_rounds(clock), Players(clock, measures=False), publisher(clock))
     assert (told["seconds_acting"], told["seconds_idle"]) == (16.0, 0.0)

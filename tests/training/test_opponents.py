@@ -348,6 +348,9 @@ def test_the_champion_is_the_best_against_the_champions_so_far_and_the_baselines
     assert summary_of(tmp_path, "--resume", "halves", "--generations", 9)["state_hash"] == straight["state_hash"]
     report = json.loads(called(tmp_path, "verify", "straight", "--all", "--json", program="evo")[0].splitlines()[-1])
     assert report["ok"]
+    for row in Run(tmp_path / "straight").metrics:
+        assert 0 < row["frames_of_baselines"] < row["frames"]
+        assert row["lane_utilisation"] == (row["frames"] - row["frames_of_baselines"]) / row["slots"] <= 1
     state = Run(tmp_path / "straight").store.load()
     hall, since = state[HALL], state[SINCE]
     assert len(hall) == len(since) > 1
@@ -381,6 +384,29 @@ def test_who_wins_against_the_champions_becomes_champion_though_baselines_rank_a
     assert validated.origin()["generation"] == 1
 
 
+def test_finalists_meet_networks_of_files_before_there_is_a_champion() -> None:
+    chosen = tictactoe.Options(id="tictactoe", opponents=Opponents(players=["random", "hall"]))
+    options = ValidationOptions(every=1, episodes=2, finalists=2)
+    of_file = np.full((1, 2), 7, np.float32)
+    validated = Validated(Offering(), options, 1, None, curriculum(chosen), of_files=lambda: of_file)
+    metrics, request = played(validated, 0, [[100, 200], [300, 400], [0, 0], [-500, -400]])
+    assert [len(task.opponents or ()) for task in request.tasks] == [0, 0, 1, 1]
+    assert request.weights is not None
+    assert request.weights.tolist() == [[1, 1], [1, 2], [7, 7]]
+    assert metrics["validation"] == pytest.approx(0.15)
+
+
+def test_moves_of_baselines_are_counted_apart() -> None:
+    validated = Validated(Playing(), ValidationOptions(every=2), 1, None, curriculum(options(["random"])))
+    rounds, nothing = validated.generation(2), np.zeros((1, 1), np.int32)
+    next(rounds)
+    result = Result(nothing, nothing, nothing[..., None], np.ones(1, np.bool_), frames=5, lane_slots=3, unasked=2)
+    with pytest.raises(StopIteration) as end:
+        rounds.send([result, result])
+    assert end.value.value["frames_of_baselines"] == 4.0
+    assert result.forward_passes == 3
+
+
 class Offering(Algorithm):
     """Plays nothing, and offers two networks of its generation."""
 
@@ -391,6 +417,14 @@ class Offering(Algorithm):
 
     def finalists(self, count: int) -> Finalists:
         return Finalists(np.array([[self.number, 0], [self.number, 1]], np.float32) + np.float32(self.number == 0))
+
+
+class Playing(Offering):
+    """Asks once for nothing."""
+
+    def generation(self, number: int) -> Generation:
+        yield Request(None, [])
+        return {}
 
 
 def played(validated: Validated, number: int, returns: list[list[int]]) -> tuple[dict[str, float], Request]:
