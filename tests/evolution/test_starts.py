@@ -90,11 +90,17 @@ def test_a_search_is_what_it_would_be_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", SECTIONS)
 def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(algorithm: str, tmp_path: Path) -> None:
-    experiment = built(algorithm)
+    experiment = built(algorithm, seed=3, keep_every=1)  # whose first search has the lowest score
     list(train(experiment, tmp_path / "run"))
-    for count in (2, 4, 5, 8, 12, 13, 15):
+    for count in (2, 4, 8, 12, 13, 15):
         list(train(of(experiment, count), tmp_path / "parts"))
-    assert Store.read(tmp_path / "parts").state_hash == Store.read(tmp_path / "run").state_hash
+    run, parts = Store.read(tmp_path / "run"), Store.read(tmp_path / "parts")
+    for number in range(SEARCHES * EACH + AFTER):
+        state = run.read_state(number)
+        assert {name: array.tobytes() for name, array in parts.read_state(number).items()} == {
+            name: array.tobytes() for name, array in state.items()
+        }
+    assert parts.state_hash == run.state_hash
     for generation in range(SEARCHES * EACH + AFTER):
         assert replay_candidate(tmp_path / "run", generation, 0, 1).outcome.endswith(SOUND)
 
