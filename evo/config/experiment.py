@@ -239,7 +239,9 @@ class Experiment:
             "validation": self.validation.model_dump(),
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
-        identity |= self.code() | ({"starts": [*self.run.searches]} if self.run.starts > 1 and not self.learns else {})
+        identity |= self.code() | (
+            {"run.starts": [*self.run.searches]} if self.run.starts > 1 and not self.learns else {}
+        )
         if self.learns:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:

@@ -303,9 +303,9 @@ def test_cma_es_is_that_of_the_tutorial_step_by_step(name: str) -> None:
 def test_the_constants_of_cma_es_are_those_of_the_tutorial(name: str) -> None:
     known, plain = made(name, NETWORK, population=10).distribution, PlainCma(np.zeros(10), 1, 10, name == "sep_cma_es")
     assert known.weights == pytest.approx(plain.w)
-    found = (known.mu_eff, known.c_sigma, known.d_sigma, known.c_c, known.c_1)
+    found = (known.mu_eff, known.step_path.c_sigma, known.step_path.d_sigma, known.c_c, known.c_1)
     assert found == pytest.approx((plain.mu, plain.cs, plain.ds, plain.cc, plain.c1))
-    assert (known.c_mu, known.chi) == pytest.approx((plain.cm, plain.chi))
+    assert (known.c_mu, known.step_path.chi) == pytest.approx((plain.cm, plain.chi))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -89,6 +89,7 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "GAME": 16,
         "NOISE": 17,
         "OPPONENT": 18,
+        "START": 19,
     }
     assert action_rules.ACTION == 9
 

@@ -277,7 +277,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
         assert all(line.startswith(named) for line in told), told
     deciding = {"environment", "policy", "validation", name, *(["learner"] if learns else [])}
     assert {section for section, _ in bound} == {*deciding, "run"}
-    assert {key for section, key in bound if section == "run"} == {"seed"}
+    assert {key for section, key in bound if section == "run"} == {"seed", *([] if learns else ["starts"])}
     where = {("learner", key) for key in ("device", "weight", "log_placement")} if learns else set()
     idle = {"pqn": ["gamma_final"]}
     where |= {(name, key) for key in idle.get(name, ())}
