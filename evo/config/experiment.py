@@ -239,9 +239,8 @@ class Experiment:
             "validation": self.validation.model_dump(),
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
-        identity |= self.code() | (
-            {"run.starts": [*self.run.searches]} if self.run.starts > 1 and not self.learns else {}
-        )
+        identity |= self.code()
+        identity |= {"run.starts": [*self.run.searches]} if self.run.starts > 1 and not self.learns else {}
         if self.learns:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:
