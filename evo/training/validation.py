@@ -134,7 +134,7 @@ class Validated:
                 if not is_metric(name, value):
                     raise self._mistake("generation: metric", f"{name!r:.80} is {value!r:.40}")
         of_baselines = {"frames_of_baselines": float(unasked)} if unasked else {}
-        return metrics if curriculum is None else {**metrics, **of_baselines, **curriculum.metrics(number)}
+        return {**metrics, **of_baselines, **({} if curriculum is None else curriculum.metrics(number))}
 
     def due(self, number: int) -> bool:
         """Return whether a generation validates its finalists: the first, and every `validation.every`-th."""

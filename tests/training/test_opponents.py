@@ -31,6 +31,7 @@ from evo.records import (
     WeightSource,
 )
 from evo.report.page import write_report
+from evo.run import train
 from evo.store.run import Run
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents, without_effect
 from evo.training.validation import Validated
@@ -405,6 +406,21 @@ def test_moves_of_baselines_are_counted_apart() -> None:
         rounds.send([result, result])
     assert end.value.value["frames_of_baselines"] == 4.0
     assert result.forward_passes == 3
+
+
+def test_moves_of_baselines_take_no_lanes_where_no_network_is_an_opponent(tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        run={"generations": 2},
+        environment={"id": "tictactoe"},
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        validation={"episodes": 4},
+        test={"episodes": 4},
+        ga={"population": 8, "parents": 2, "episodes": 4},
+    )
+    for row in train(experiment, tmp_path / "run"):
+        assert 0 < row.metrics["frames_of_baselines"] < row.metrics["frames"]
+        assert 0 < row.metrics["lane_utilisation"] <= 1
 
 
 class Offering(Algorithm):
