@@ -134,9 +134,7 @@ class Options(PopulationOptions):
         if self.islands > 1 and self.migration_every and self.migrants > parents:
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
         if self.sigma_path and self.crossover != "mean":
-            raise ValueError(
-                f"sigma_path: there is no mean of all parents; leave it out, or crossover = {self.crossover}"
-            )
+            raise ValueError("sigma_path: there is no mean of all parents; set crossover = mean, or leave it out")
         if self.mate and self.crossover in ("mean", "none"):
             raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
 

@@ -135,6 +135,8 @@ def _notices(experiment: Experiment, store: Store) -> None:
     workers, texts = experiment.workers, list(store.notices)
     if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
         texts.append(ignored)
+    if experiment.learns and experiment.run.starts > 1:
+        texts.append(f"run.starts is ignored: {experiment.algorithm} computes gradients, in one search")
     if workers.backend == "serial" and workers.count != "auto":
         texts.append(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
     elif workers.count != "auto" and workers.count > hardware.cores():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from evo.errors import ConfigurationError
 from evo.randomness.streams import Purpose, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation
 from evo.setup import Setup
@@ -64,6 +65,10 @@ class MultiStart(Algorithm):
         _, generations = self._starts
         age = self._starts.place(number)[1]
         if generations - max(1, generations // COMPARED) <= age < generations:
+            if "return" not in record:
+                raise ConfigurationError(
+                    'run.starts: the record of this algorithm has no array "return", by which searches are compared'
+                )
             self._score += float(np.median(np.asarray(record["return"], np.float64)))
 
     def finalists(self, count: int) -> Finalists:
@@ -83,7 +88,7 @@ class MultiStart(Algorithm):
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state; ValueError: it is another run's, whose searches would not be counted from here."""
         if not records:
-            raise ValueError("it goes on with one search, so leave out run.starts")
+            raise ValueError("a fork is one search, so it needs --set run.starts=1 --set run.start_generations=0")
         search, score, number, best = np.asarray(state[STARTS]).tolist()
         self._search, self._score = int(search), score
         kept = {name.removeprefix(BEST): np.array(array) for name, array in state.items() if name.startswith(BEST)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from evo.environment import ONE_SEARCH, Environment, real_array
 from evo.errors import DataError
 from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
-from evo.plugins.registry import find
+from evo.plugins.mistakes import mistake
+from evo.plugins.registry import find, loaded
 from evo.records import Algorithm, Arrays
 from evo.setup import Setup
 from evo.workers import hardware
@@ -154,10 +155,20 @@ def setup_of(
 
 
 def algorithm_of(experiment: Experiment, setup: Setup) -> Algorithm:
-    """Return the algorithm that [run] names, or its searches one after the other."""
-    make = partial(find("algorithms", experiment.algorithm).make, experiment.options)
-    algorithm: Algorithm = make(setup) if setup.starts.searches == 1 else MultiStart(make, setup)
-    return algorithm
+    """Return the algorithm that [run] names, or its searches one after the other.
+
+    ConfigurationError: a plug-in made something else than an algorithm.
+    """
+    module = find("algorithms", experiment.algorithm)
+    plugin = module.__name__ if module.__name__ in loaded() else ""
+
+    def make(setup: Setup) -> Algorithm:
+        algorithm: Algorithm = module.make(experiment.options, setup)
+        if plugin and Algorithm not in type(algorithm).__mro__:
+            raise mistake(plugin, "make", f"gave a value of type {type(algorithm).__name__}, no subclass of Algorithm")
+        return algorithm
+
+    return make(setup) if setup.starts.searches == 1 else MultiStart(make, setup)
 
 
 def newest(experiment: Experiment, state: Arrays, records: Sequence[Arrays]) -> Policy:

@@ -26,7 +26,7 @@ from evo.networks.network import Network
 from evo.plugins import code, registry
 from evo.plugins.mistakes import mistake
 from evo.plugins.registry import find, loaded
-from evo.records import Algorithm, Arrays
+from evo.records import Arrays
 from evo.rollouts.action_rules import RULES, fits
 from evo.store.champion import Champion, Layers, network_layers, split_layers
 from evo.store.policy import algorithm_of, setup_of
@@ -53,8 +53,6 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     module = find("algorithms", experiment.algorithm)
     plugin = module.__name__ if module.__name__ in loaded() else ""
     algorithm = algorithm_of(experiment, setup)
-    if plugin and Algorithm not in type(algorithm).__mro__:
-        raise mistake(plugin, "make", f"gave a value of type {type(algorithm).__name__}, no subclass of Algorithm")
     if plugin and not (
         isinstance(algorithm.notices, list | tuple) and all(isinstance(one, str) for one in algorithm.notices)
     ):

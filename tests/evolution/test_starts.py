@@ -13,7 +13,12 @@ import pytest
 from evo.config.experiment import Experiment
 from evo.environment import Starts
 from evo.errors import ConfigurationError
+from evo.evolution.starts import MultiStart
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.records import Algorithm, Arrays, Generation
 from evo.run import train
+from evo.setup import Setup
 from evo.store.store import Store
 from evo.verify.candidate import SOUND, replay_candidate
 from tests.helpers.calling import called, small_with
@@ -125,6 +130,40 @@ def test_several_starts_need_generations_of_each(run: dict[str, int]) -> None:
         built(**run)
 
 
+def test_a_fork_is_one_search_and_says_what_to_type(tmp_path: Path) -> None:
+    run = "generations = 5\nstarts = 2\nstart_generations = 2"
+    (tmp_path / "small.toml").write_text(small_with(run=run, ga="population = 20\nparents = 4\nsigma_path = true"))
+    called(tmp_path, "small.toml", "--run-dir", "run", "--quiet")
+    words = ("--resume", "run", "--fork", "more", "--generations", 3, "--quiet")
+    one = ("--set", "run.starts=1", "--set", "run.start_generations=0")
+    _, said = called(tmp_path, *words, code=2)
+    assert f"a fork is one search, so it needs {' '.join(one)};" in said
+    called(tmp_path, *words, *one)
+    assert Store.read(tmp_path / "runs" / "more").next_generation == 3
+
+
+def test_an_algorithm_whose_record_has_no_returns_is_refused_in_one_line() -> None:
+    starts = Starts(2, 1)
+    search = MultiStart(
+        lambda setup: Silent(), Setup(1, Network.build(Policy(kind="linear"), (4,), 2), None, starts=starts)
+    )
+    with pytest.raises(
+        ConfigurationError, match=re.escape('run.starts: the record of this algorithm has no array "return"')
+    ):
+        next(search.generation(0))
+
+
+class Silent(Algorithm):
+    """Asks for nothing, and records nothing."""
+
+    def generation(self, number: int) -> Generation:
+        yield from ()
+        return {}
+
+    def record(self) -> Arrays:
+        return {}
+
+
 def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
     ppo = {"envs": 8, "horizon": 8, "minibatches": 2}
     sections = {"workers": {"backend": "serial"}, "test": {"episodes": 8}, "validation": {"episodes": 8}, "ppo": ppo}
@@ -137,3 +176,6 @@ def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
             )
         )
     assert Store.read(tmp_path / "several").state_hash == Store.read(tmp_path / "alone").state_hash
+    (tmp_path / "ga.toml").write_text(small_with(run="generations = 1\nstarts = 2\nstart_generations = 2"))
+    _, said = called(tmp_path, "ga.toml", "--algorithm", "ppo", "--run-dir", "ppo", "--quiet")
+    assert "run.starts is ignored: ppo computes gradients, in one search" in said
