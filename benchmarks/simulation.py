@@ -39,6 +39,7 @@ WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
 ALONE = 3  # times that every task is played by itself
 GENERATIONS = 12  # of experiments/ga_snake.toml before one is looked at
+WORK = ("environment.training={starvation = 40}", "ga.founder=false", "ga.sigma_path=false")  # on the large board alone
 LENGTHS = (100, 1000, 3000)  # frames of an episode
 AGREES = 0.15  # by which prediction and measurement may differ
 EMPTY = (1, 2, 8)  # workers that answer at once
@@ -141,17 +142,17 @@ def _rebuilding(network: Network) -> float:
 
 def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Work]:
     """Return the table that holds predictions against measurements, and what was measured."""
-    experiment = Experiment.load(ROOT / "experiments" / "ga_snake.toml")
-    request = _in_mid_run(experiment, place / "run", 3 if form.smoke else GENERATIONS)
+    experiment = Experiment.load(ROOT / "experiments" / "ga_snake.toml", *WORK)
+    request = _in_mid_run(experiment, place / "run", GENERATIONS)
     work, busy = work_of("ga_snake", experiment, place / "run", request.tasks, own)
-    found, alone = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)
+    found, alone = measured(experiment, place / "run", request.tasks, 5)
     most = max(alone)
     gain = median(most * one / all_ for one, all_ in zip(alone[1], alone[most], strict=True))
     table = Table(
         "Scaling, simulated and measured",
-        f"Seconds of playing generation {3 if form.smoke else GENERATIONS} of experiments/ga_snake.toml "
-        f"({len(request.tasks)} tasks), by number of workers; medians of alternating rounds. The simulation is "
-        f"given the time of each task alone, the master's work per task ({1e6 * master.task:.0f} us) and per poll for "
+        f"Seconds of playing generation {GENERATIONS} of experiments/ga_snake.toml on one board ({len(request.tasks)} "
+        "tasks), by number of workers; medians of alternating rounds. The simulation is given the time of each task "
+        f"alone, the master's work per task ({1e6 * master.task:.0f} us) and per poll for "
         f"results ({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us per worker), and the transfer time of a "
         f"task ({1e6 * master.transit:.0f} us). For each round it is given how long all tasks take in a process "
         f"without a master, alone and next to others ({most} do {gain:.2f} times as much as one), and that workers "
