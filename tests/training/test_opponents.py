@@ -324,7 +324,7 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     forked = Run(tmp_path / "runs" / "other").store.load()[HALL]
     assert np.array_equal(forked[0], Run(tmp_path / "halves").champion.weights)  # not the copy of another file
     assert not np.array_equal(forked[0], hall[0])
-    assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=3)[1]
+    assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=2)[1]
     other = ("--set", "policy.dense=[4]", "--run-dir", "third")
     (tmp_path / "gone").rename(tmp_path / "first")
     assert "environment.opponents.files: first: its layers are not" in called(tmp_path, *words, *other, code=2)[1]
