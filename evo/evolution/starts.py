@@ -86,9 +86,7 @@ class MultiStart(Algorithm):
         return {**self.algorithm.state(), **{f"{BEST}{name}": array for name, array in state.items()}, STARTS: known}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Continue from a state; ValueError: it is another run's, whose searches would not be counted from here."""
-        if not records:
-            raise ValueError("a fork is one search, so it needs --set run.starts=1 --set run.start_generations=0")
+        """Continue from a state of this run: searches of another one would not be counted from here."""
         search, score, number, best = np.asarray(state[STARTS]).tolist()
         self._search, self._score = int(search), score
         kept = {name.removeprefix(BEST): np.array(array) for name, array in state.items() if name.startswith(BEST)}

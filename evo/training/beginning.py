@@ -175,7 +175,9 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         experiment = replace(experiment, path=place / "other")  # the run's copies are of other files
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
-    state, algorithm = source.load(), make_algorithm(experiment, experiment.make_environment())
+    if (state := source.load()) and experiment.run.starts > 1 and not experiment.learns:
+        raise ConfigurationError("--fork: a fork is one search: add --set run.starts=1 --set run.start_generations=0")
+    algorithm = make_algorithm(experiment, experiment.make_environment())
     if unused := _of_beginnings(before, experiment, state):
         notice(f"--fork: {', '.join(unused)}: without effect, since the run goes on from what the state has of it")
     with ExitStack() as undo:

@@ -21,6 +21,7 @@ from evo.run import train
 from evo.setup import Setup
 from evo.store.store import Store
 from evo.verify.candidate import SOUND, replay_candidate
+from evo.verify.replaying import verify
 from tests.helpers.calling import called, small_with
 
 SEARCHES, EACH, AFTER = 3, 4, 3  # searches, generations of each, and of the best one afterwards
@@ -110,6 +111,14 @@ def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(algor
         assert replay_candidate(tmp_path / "run", generation, 0, 1).outcome.endswith(SOUND)
 
 
+@pytest.mark.parametrize(("algorithm", "seed"), [("ga", 3), ("sep_cma_es", 2)])
+def test_a_champion_of_the_last_validation_is_verified(algorithm: str, seed: int, tmp_path: Path) -> None:
+    list(train(built(algorithm, seed), tmp_path / "run"))
+    report = verify(tmp_path / "run", count=0)
+    assert any("its weights are those of a finalist of the generation" in line for line in report.agrees)
+    assert not report.disagrees
+
+
 def test_the_processes_of_the_command_line_end_in_the_state_of_one(tmp_path: Path) -> None:
     run = "generations = 5\nstarts = 2\nstart_generations = 2"
     (tmp_path / "small.toml").write_text(small_with(run=run, ga="population = 20\nparents = 4\nsigma_path = true"))
@@ -137,7 +146,7 @@ def test_a_fork_is_one_search_and_says_what_to_type(tmp_path: Path) -> None:
     words = ("--resume", "run", "--fork", "more", "--generations", 3, "--quiet")
     one = ("--set", "run.starts=1", "--set", "run.start_generations=0")
     _, said = called(tmp_path, *words, code=2)
-    assert f"a fork is one search, so it needs {' '.join(one)};" in said
+    assert f"a fork is one search: add {' '.join(one)}\n" in said
     called(tmp_path, *words, *one)
     assert Store.read(tmp_path / "runs" / "more").next_generation == 3
 
