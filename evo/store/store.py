@@ -169,9 +169,6 @@ class Store(AbstractContextManager["Store"]):
         `metrics` has what this generation has spent, by the names of `Spent`. With `best`, its checkpoint is kept
         until the next best. Arrays are copied unless they are read-only. Raises ResourceError where writing fails.
         """
-        self._require_writable()
-        if generation != self.next_generation:
-            raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
         states, records = copied(state), copied(record)
         arrays = {f"state/{name}": self._digests.of(name, array) for name, array in states.items()}
         arrays |= {f"record/{name}": array_digest(name, array) for name, array in records.items()}
@@ -183,6 +180,9 @@ class Store(AbstractContextManager["Store"]):
             **dataclasses.asdict(Spent.of(metrics)),
         )
         with self._flushing:
+            self._require_writable()
+            if generation != self.next_generation:
+                raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
             # An interrupt between any two of these lines leaves either the generation before or this one, complete.
             self._computed[generation] = Computed(states, records)
             self._pending.append(line)

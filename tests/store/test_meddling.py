@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,31 @@ def test_a_manifest_that_was_changed_after_the_last_generation_is_noticed_at_the
         store.close()
     if path.exists():
         assert finish(tmp_path / "run", 30) == hashes[30]
+
+
+def test_a_commit_that_waits_for_a_flush_that_fails_fails_too(tmp_path: Path, hashes: list[str]) -> None:
+    """It counted on commits that the flush in the other thread had given up, and ended in an IndexError."""
+    store, found = made(tmp_path / "run", 12, flush_each=True), list[BaseException]()
+    commit(store, 12)
+
+    def commit_next() -> None:
+        try:
+            commit(store, 13)
+        except BaseException as error:
+            found.append(error)
+
+    with store._flushing:
+        thread = threading.Thread(target=commit_next)
+        thread.start()
+        thread.join(0.5)  # it waits here
+        halved(tmp_path / "run" / "manifest.jsonl")
+        with pytest.raises(ResourceError):
+            store.flush()
+    thread.join()
+    assert "another program changed it" in str(found[0])
+    assert store.next_generation == 12
+    store.close()
+    assert finish(tmp_path / "run", 30) == hashes[30]
 
 
 def test_a_deleted_lock_leads_to_no_second_master(tmp_path: Path, hashes: list[str]) -> None:
