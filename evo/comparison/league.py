@@ -143,7 +143,8 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     experiments = {place: run.with_environment(sets) if sets else run.config for place, run in runs.items()}
     first = min(runs, default=0)
     if not runs:
-        experiments[first] = Experiment.build(environment={"id": names[0].partition(":")[0]}).with_environment(sets)
+        game = {"id": names[0].partition(":")[0]}  # of any shape of observations
+        experiments[first] = Experiment.build(environment=game, policy={"kind": "linear"}).with_environment(sets)
     experiment = experiments[first]
     if experiment.make_environment().players == 1:
         raise ConfigurationError(

@@ -190,6 +190,11 @@ def test_wrong_players_end_in_one_line(trained: Path, words: str, code: int, sai
     assert said in line
 
 
+def test_baselines_meet_where_observations_are_no_pictures() -> None:
+    games = round_robin_of(["pong:random", "pong:follow"])
+    assert [player.name for player in games.players] == ["pong:random", "pong:follow"]
+
+
 def test_of_more_than_two_seats_a_player_has_one_or_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     games = round_robin_of(["tictactoe:random", "tictactoe:perfect"])
     assert games.seatings(0, 1).tolist() == [[0, 1], [1, 0]]
