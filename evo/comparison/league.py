@@ -143,8 +143,9 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     experiments = {place: run.with_environment(sets) if sets else run.config for place, run in runs.items()}
     first = min(runs, default=0)
     if not runs:
-        game = {"id": names[0].partition(":")[0]}  # of any shape of observations
-        experiments[first] = Experiment.build(environment=game, policy={"kind": "linear"}).with_environment(sets)
+        only = {"id": names[0].partition(":")[0]}
+        linear = {"kind": "linear"}  # takes observations of any shape
+        experiments[first] = Experiment.build(environment=only, policy=linear).with_environment(sets)
     experiment = experiments[first]
     if experiment.make_environment().players == 1:
         raise ConfigurationError(
