@@ -105,7 +105,8 @@ class Options(PopulationOptions):
     )
     founder: bool = added(
         False,
-        description="generation 0 is one fresh network of each island and its mutants; false: fresh networks only",
+        description="generation 0 is one fresh network of each island and its mutants; false: fresh networks, of which "
+        "the best is the first mean",
     )
     crossover: Crossover = Field(
         "mean", description="mean of all parents; or of two parents, single weights (uniform) or whole layers; or none"
@@ -260,7 +261,8 @@ class GeneticAlgorithm(PopulationAlgorithm):
             return self._parents.weights
         weights = Rebuilder(self.network).all(self._parents.weights, source.some([one.number for one in chosen]))
         if options.crossover == "mean":
-            means, individuals = mean_parents(weights, chosen, options.islands)
+            count = len(chosen) if self._parents.individuals else options.islands  # of fresh networks, the best alone
+            means, individuals = mean_parents(weights[:count], chosen[:count], options.islands)
             for island, path in enumerate(self._paths if self._means else ()):  # generation 0 may have no mean before
                 before, one = self._parents.weights[island % self._means], individuals[island]
                 one.log_sigma = path.follow(before, means[island], one.log_sigma, options.sigma_floor)

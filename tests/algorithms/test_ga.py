@@ -213,17 +213,33 @@ def test_names_of_children_follow_from_the_streams() -> None:
     assert names.crossover == "uniform"
 
 
+def chosen_of(algorithm: ga.GeneticAlgorithm, number: int, values: Sequence[int]) -> np.ndarray:
+    """Play a generation, which is one task; return the weights of the survivors [S, P]."""
+    answer = scores(values)
+    drive(algorithm, number, answer)
+    (request,) = answer.asked
+    survivors = algorithm.record()["survivors"].tolist()
+    parents = np.empty((0, NETWORK.size), np.float32) if request.weights is None else request.weights
+    return Rebuilder(NETWORK).all(parents, request.tasks[0].weights.some(survivors))
+
+
+def mean_of(weights: np.ndarray) -> np.ndarray:
+    return weights.mean(axis=0, dtype=np.float64).astype(np.float32)
+
+
 def test_a_child_is_by_default_the_mean_of_all_parents_and_noise() -> None:
-    algorithm = make(crossover="mean", elites=1, sigma=0.25, sigma_spread=0.0)
-    drive(algorithm, 1, scores([5, 9, 7, 8, 1, 7, 6, 0]))
-    chosen = np.array([fresh_weights(0, 1, i) for i in (1, 3, 2)])
+    algorithm = make(crossover="mean", elites=1, sigma=0.25, sigma_spread=0.0, per_task=8)
+    fresh = chosen_of(algorithm, 1, [5, 9, 7, 8, 1, 7, 6, 0])
     assert algorithm.record()["survivors"].tolist() == [1, 3, 2]
-    mean = (chosen.astype(np.float64).sum(axis=0) / 3).astype(np.float32)
     request = next(algorithm.generation(2))
-    assert request.weights.tobytes() == np.stack((mean, chosen[0])).tobytes()  # the mean, and the elite
+    assert request.weights.tobytes() == np.stack((fresh[0], fresh[0])).tobytes()  # of fresh networks the best alone
     names = request.tasks[0].weights
-    assert (names.rows.tolist(), names.sigmas.tolist()) == ([1, 0, 0, 0], [0.0, 0.25, 0.25, 0.25])
-    assert names.mates.tolist() == [-1] * 4
+    assert (names.rows.tolist(), names.sigmas.tolist()) == ([1, *[0] * 7], [0.0, *[0.25] * 7])
+    assert names.mates.tolist() == [-1] * 8
+    chosen = chosen_of(algorithm, 2, [0, 6, 7, 1, 8, 7, 9, 5])
+    assert algorithm.record()["survivors"].tolist() == [6, 4, 2]
+    request = next(algorithm.generation(3))
+    assert request.weights.tobytes() == np.stack((mean_of(chosen), chosen[0])).tobytes()  # the mean, and the elite
     assert algorithm.finalists(9).weights.tobytes() == request.weights.tobytes()
 
 
@@ -242,11 +258,14 @@ def test_the_mean_and_its_sigma_stay_where_all_candidates_tie() -> None:
 
 def test_islands_have_means_of_their_own() -> None:
     algorithm = make(crossover="mean", elites=0, islands=2, parents=4, migration_every=0, per_task=8)
-    drive(algorithm, 1, scores([5, 9, 7, 8, 1, 7, 6, 0]))
-    rows = np.array([[fresh_weights(0, 1, i) for i in island] for island in ((2, 6), (1, 3))])
+    fresh = chosen_of(algorithm, 1, [5, 9, 7, 8, 1, 7, 6, 0])
+    assert algorithm.record()["survivors"].tolist() == [2, 1, 6, 3]
     request = next(algorithm.generation(2))
-    assert request.weights.tobytes() == rows.mean(axis=1, dtype=np.float64).astype(np.float32).tobytes()
+    assert request.weights.tobytes() == fresh[:2].tobytes()  # the best fresh network of each
     assert request.tasks[0].weights.rows.tolist() == [0, 1] * 4
+    chosen = chosen_of(algorithm, 2, [0, 6, 7, 1, 8, 7, 9, 5])
+    means = np.stack([mean_of(chosen[k::2]) for k in (0, 1)])
+    assert next(algorithm.generation(3)).weights.tobytes() == means.tobytes()
 
 
 @pytest.mark.parametrize("crossover", ["mean", "none"])
