@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -441,6 +442,19 @@ def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: d
         resumed, after = snake_run(range(stop, 5), state=state, **options)
         assert repr(before + after) == repr(said)  # NaN equals itself here
         assert copied(resumed.state()) == copied(straight.state())
+
+
+def test_the_best_vector_of_an_exact_search_outlives_a_resume() -> None:
+    exact = SimpleNamespace(problem=SimpleNamespace(seeded=False))  # one call of it is a vector's true fitness
+    setup, options = Setup(0, NETWORK, exact, 8), ga.Options(population=8, parents=3, episodes=1)
+    straight, resumed = ga.make(options, setup), ga.make(options, setup)
+    drive(straight, 1, scores([5, 9, 7, 8, 1, 7, 6, 0]))
+    assert straight.finalists(1).weights.tobytes() == np.stack([fresh_weights(0, 1, 1)] * 2).tobytes()
+    drive(straight, 2, scores([5, 3, 4, 8, 1, 7, 6, 0]))
+    resumed.restore(straight.state(), [straight.record()])
+    best, mean = straight.finalists(1).weights
+    assert best.tobytes() != mean.tobytes()
+    assert resumed.finalists(1).weights.tobytes() == np.stack((best, mean)).tobytes()
 
 
 def test_another_seed_is_another_run() -> None:
