@@ -38,9 +38,9 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "pqn_snake_6x6": ((1, 2, 3), 5000),
     "ppo_cartpole": ((1, 2, 3), 1000),
     **{
-        f"games/{method}_{game}": ((1, 2, 3), 5000)
+        f"games/{method}_{game}": (seeds, 5000)
         for game in ("catch", "cartpole", "acrobot", "pendulum", "swingup")
-        for method in ("ga", "ppo")
+        for method, seeds in (("ga", range(411, 416)), ("ppo", (1, 2, 3)))
     },
     **{
         f"games/{method}_{game}": ((1, 2, 3), 5000)

@@ -72,7 +72,7 @@ class Options(PopulationOptions):
 
     population: int = Field(256, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: PerCandidate = 4
-    parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
+    parents: int = Field(16, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
     elites: int = Field(0, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
     tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
