@@ -31,7 +31,7 @@ from evo.training.testing import LAST_BLOCK, baselines
 
 # What is published: with which seeds, and scored on how many episodes. The short ones come first.
 EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
-    "ga_snake_6x6": (range(31, 41), 5000),
+    "ga_snake_6x6": (range(511, 521), 5000),
     "ppo_snake_6x6": ((1, 2, 3), 5000),
     "a2c_snake_6x6": ((1, 2, 3), 5000),
     "dqn_snake_6x6": ((1, 2, 3), 5000),
