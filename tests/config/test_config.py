@@ -410,7 +410,7 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     assert mistakes(path, "ga.sigma.more=")[0].startswith("--set ga.sigma.more: unknown key")
     assert mistakes(path, "gaa.sigma=")[0].startswith("--set gaa.sigma: unknown section - did you mean `ga`?")
     (told,) = mistakes(path, "ga.population=10", "ga.parents=")
-    assert told.startswith("--set ga.parents: 64 of a population of 10")
+    assert told.startswith("--set ga.parents: 16 of a population of 10")
 
 
 @pytest.mark.parametrize("event", ["starved", "step"])
