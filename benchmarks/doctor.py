@@ -28,7 +28,7 @@ GA = (
     *SHORT,
     *("run.generations=30", "environment.training={}", "environment.training_generations=0", "ga.crossover=none"),
     *("ga.population=128", "ga.parents=16", "ga.elites=16", "ga.episodes=16", "ga.sigma=0.1"),
-    *("ga.islands=1", "ga.founder=false", "validation.finalists=1"),
+    *("ga.sigma_path=false", "run.starts=1", "run.start_generations=0", "run.budget.validation="),
 )
 PPO = (*SHORT, "run.generations=12", "ppo.envs=128", "learner.threads=1")
 

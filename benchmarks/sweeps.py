@@ -120,8 +120,8 @@ class Board(Benchmark):
     number: int
     over = ("ga.sigma=0.003..3:log", "ga.parents=2..64:log", "ga.sigma_spread=0.0..2.0")
     sets = (
-        *("ga.islands=1", "ga.founder=false", "ga.population=128", "ga.parents=64", "ga.elites=2", "ga.episodes=16"),
-        *("validation.finalists=1", "test.episodes=500", "workers.backend=serial"),
+        *("ga.sigma_path=false", "ga.population=128", "ga.parents=64", "ga.elites=2", "ga.episodes=16"),
+        *("run.starts=1", "run.start_generations=0", "test.episodes=500", "workers.backend=serial"),
     )
     generations = 24
     unit = "CPU-seconds"
