@@ -70,7 +70,7 @@ def _search(
     refuse_uncallable(progress)
     problem, outer = _declared(fitness, start, minimises, lower, upper, measures), registry.searched_here.get()
     if not isinstance(workers, Mapping):
-        workers = {"backend": "serial"} if workers == 1 else {"count": workers}
+        workers = {"backend": "serial"} if _is(workers, 1) else {"count": workers}
     written_here = False
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +149,7 @@ class Search:
         minimise: bool = False,
         **options: object,
     ) -> None:
-        if options.get("episodes", 1) != 1:
+        if not _is(options.get("episodes", 1), 1):
             raise ConfigurationError("episodes: tell the mean over as many calls as you want; a search has one number")
 
         def told(weights: NDArray[np.float32]) -> float:  # of no module, so that no plug-in is loaded
@@ -191,7 +191,8 @@ class Search:
         if not len(self._asked):
             raise ConfigurationError("fitness: ask comes first")
         try:
-            values = real_array(fitness).astype(np.float64)
+            with np.errstate(over="ignore"):
+                values = real_array(fitness).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ConfigurationError(f"fitness: {fitness!r:.60} is not {len(self._asked)} numbers") from None
         if values.shape != (len(self._asked),):
@@ -247,11 +248,18 @@ class Search:
         self.best, self.fitness = np.array(state["best"], np.float32), float(state["fitness"])
 
 
+def _is(value: object, wanted: object) -> bool:
+    """Return whether a value is the wanted one; an array, which compares its numbers, is not."""
+    same = value == wanted
+    return isinstance(same, bool | np.bool_) and bool(same)
+
+
 def _declared(
     fitness: Fitness | Problem, start: Any, minimises: bool, lower: float, upper: float, measures: Sequence[str]
 ) -> Problem:
     if isinstance(fitness, Problem):
-        if start is not None or minimises != fitness.minimise or (lower, upper) != (-inf, inf) or measures:
+        bounded = not (_is(lower, -inf) and _is(upper, inf))
+        if start is not None or minimises != fitness.minimise or bounded or measures:
             way = "minimise" if fitness.minimise else "maximise"
             raise ConfigurationError(f"a Problem has its own start and bounds, and this one is for evo.{way}")
         return fitness
@@ -273,7 +281,7 @@ def _experiment(
     folder: Path | None = None,
 ) -> Experiment:
     known = registry.names("algorithms")
-    if algorithm not in known:
+    if not isinstance(algorithm, str) or algorithm not in known:
         close = did_you_mean(str(algorithm), known) or f"; there are {', '.join(known)}"
         raise ConfigurationError(f"algorithm: {algorithm!r:.60} is not known{close}")
     unused = {*sections} & {*known} - {algorithm}
@@ -286,7 +294,7 @@ def _experiment(
     size, count = problem.first.size, workers.get("count", 1)
     if isinstance(count, int) and count < 1:
         raise ConfigurationError(f"workers: there must be at least 1, not {count}")
-    module, name, declared = _home(problem, alone=workers.get("backend") == "serial")
+    module, name, declared = _home(problem, alone=_is(workers.get("backend"), "serial"))
     environment: dict[str, object] = {"id": f"{PREFIX}{module}:{name}"}
     if not declared:
         environment |= {"size": size, "minimise": problem.minimise, "model": problem.model}

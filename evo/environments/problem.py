@@ -57,6 +57,8 @@ class Problem:
     def __post_init__(self) -> None:
         if not callable(self.fitness):
             raise ConfigurationError(f"fitness: {self.fitness!r:.60} is not a function")
+        if not isinstance(self.minimise, int | np.bool_):
+            raise ConfigurationError(f"minimise: {self.minimise!r:.60} is neither True nor False")
         names = self.measures
         listed = isinstance(names, Sequence) and not isinstance(names, str)
         if not listed or not all(isinstance(name, str) and name.isidentifier() for name in names):
@@ -219,8 +221,10 @@ class Options(EnvironmentOptions):
             upper = math.inf if self.upper is None else self.upper
             return Problem(found, self.size, self.minimise, lower, upper, self.model, tuple(self.measures))
         for key in ("minimise", "lower", "upper", "model", "measures"):
-            own = getattr(self, key)
-            if own != type(self).model_fields[key].default and not np.array_equal(own, getattr(found, key)):
+            own, declared = getattr(self, key), getattr(found, key)
+            if isinstance(own, float) and not np.ndim(declared):  # also of a fraction
+                declared = float(declared)
+            if own != type(self).model_fields[key].default and not np.array_equal(own, declared):
                 raise ConfigurationError(f"environment.{key}: {self.id} is a Problem, which says that itself")
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -268,6 +269,9 @@ def scaled(weights: np.ndarray, scale: float = 2.0) -> float:
         (2, {"workers": {"counts": 2}}, "workers.counts: unknown key"),
         (2, {"population": 8}, r"population: no option of a search; others are in sections"),
         (2, {"algorithm": "eaSimple"}, r"^algorithm: 'eaSimple' is not known; there are a2c, "),
+        (2, {"algorithm": np.array(["ga", "es"])}, "^algorithm: array"),
+        (2, {"workers": np.ones(2)}, "workers.count: must be a whole number or"),
+        (2, {"workers": {"backend": np.ones(2)}}, "workers.backend: "),
     ],
 )
 def test_what_cannot_be_searched_is_named(start: object, bounds: dict[str, object], message: str) -> None:
@@ -736,6 +740,27 @@ def test_a_search_that_is_refused_or_alone_changes_nothing_that_follows(tmp_path
         other.tell(np.sum(other.ask() ** 2, axis=1))
     assert evo.maximise(lambda x: -curves.sphere(x), 5, generations=1, run_dir=tmp_path / "run").x.shape == (5,)
     assert registry.loaded() == loaded  # other processes, as those of a comparison, could not load more
+
+
+def test_an_array_where_one_value_belongs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a Problem has its own start and bounds"):
+        evo.minimise(curves.problem, lower=np.zeros(2))
+    for wrong in (np.ones(2), "no"):
+        with pytest.raises(ConfigurationError, match=r"^minimise: .* is neither True nor False"):
+            evo.Problem(curves.sphere, 2, minimise=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^episodes: tell the mean"):
+        evo.Search(2, episodes=np.ones(2))
+    with pytest.raises(ConfigurationError, match=r"^algorithm: array"):
+        evo.Search(2, np.array(["ga", "es"]))  # type: ignore[arg-type]
+
+
+def test_a_bound_may_be_a_fraction_and_a_told_number_beyond_float64_warns_of_nothing(tmp_path: Path) -> None:
+    third = Fraction(1, 3)
+    best = evo.minimise(lambda x: float(sum(x)), 2, lower=third, generations=1, run_dir=tmp_path / "run")  # type: ignore[arg-type]
+    assert best.x.tolist() == [np.float32(1 / 3)] * 2
+    search = evo.Search(2)
+    search.tell(np.full(len(search.ask()), np.longdouble("1e400")))
+    assert search.fitness == -math.inf
 
 
 def test_a_name_of_too_many_parts_is_refused(tmp_path: Path) -> None:
