@@ -20,11 +20,12 @@ from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import ConfigurationError, DataError, counted, extra, path_of, printable, refuse_other_than_whole
 from evo.files.hashing import first_hash
+from evo.records import LARGEST_FLOAT
 from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal
 from evo.training.beginning import opponents_in_files, start_of
 
-NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+NUMBER = r"[+-]?(?:\d(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(rf"({NUMBER})\.\.({NUMBER})(:log)?")
 KEY = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 REFUSED = {  # keys of options that trials have in common, and why
@@ -96,6 +97,8 @@ def axis_of(text: str) -> Axis:
 def _range(key: str, first: str, last: str, log: str | None) -> Axis:
     low, high = float(first), float(last)
     whole = not (set(".eE") & set(first + last))
+    if max(-low, high) > LARGEST_FLOAT:  # with which a sampler cannot compute
+        raise ConfigurationError(f"--over {key}: {first:.40}..{last:.40} goes beyond {LARGEST_FLOAT:g}")
     if low >= high:
         raise ConfigurationError(f"--over {key}: {first}..{last} must go from the lower to the higher number")
     if log and low <= 0:

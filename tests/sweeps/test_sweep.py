@@ -80,6 +80,8 @@ def test_a_range_has_two_ends_and_is_whole_where_both_are() -> None:
     assert axis_of("ga.sigma=0.01..1:log") == Axis("ga.sigma", (), 0.01, 1.0, log=True)
     assert axis_of("ga.population=16..512") == Axis("ga.population", (), 16, 512, whole=True)
     assert not axis_of("ppo.learning_rate=1e-4..1e-2").whole
+    assert axis_of("ga.population=1_000..2_000").high == 2000
+    assert axis_of("ga.population=1..1__0").values == ("1..1__0",)  # which the experiment refuses
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,9 @@ def test_a_range_has_two_ends_and_is_whole_where_both_are() -> None:
         ("ga.sigma=1,,2", "a value is empty"),
         ("ga.sigma=1..0.5", "must go from the lower to the higher number"),
         ("ga.sigma=0..1:log", "begins above 0"),
+        ("ga.sigma=0.1..1e400", "goes beyond 1e"),
+        ("ga.sigma=-1.7e308..1:log", "goes beyond 1e"),
+        ("ga.population=1..1" + "0" * 400, "goes beyond 1e"),
         ("run.seed=1,2", "give --seed and --seeds"),
         ("run.budget.frames=1,2", "same budget"),
         ("ga.generations=1,2", "same budget"),
