@@ -22,6 +22,7 @@ import numpy as np
 from evo.plugins import importing, registry
 
 OURS = ""  # this program, among the names of plug-ins
+OWN_PACKAGES = ("evo", "snake")
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
 NUMBERS = (int, float, complex, str, bytes, np.generic)  # and texts
 WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
@@ -30,7 +31,7 @@ WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "_
 @cache
 def code_of(names: tuple[str, ...] = ()) -> dict[str, str]:
     """Return a digest of this program's source files, and one of every plug-in: empty where it is missing here."""
-    folders = [file.parent for file in map(_file, ("evo", "snake")) if file]  # in different folders on Ray
+    folders = [file.parent for file in map(_file, OWN_PACKAGES) if file]  # in different folders on Ray
     ours = b"".join(_digest(folder, folder.rglob("*.py")) for folder in folders)
     return {OURS: hashlib.sha256(ours).hexdigest(), **{name: of_plugin(name) for name in names}}
 
@@ -209,7 +210,8 @@ def _digest(root: Path, paths: Iterable[Path]) -> bytes:
 
 def _file(name: str) -> Path | None:
     """Return the file that would be imported, without importing it: another version could do anything."""
-    importing.look_here()
+    if name not in OWN_PACKAGES:
+        importing.look_here()
     try:
         found = find_spec(name)
     except (ImportError, ValueError):

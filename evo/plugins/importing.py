@@ -21,8 +21,10 @@ UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydant
 
 def module_of_file(given: str) -> str:
     """Return the module of a .py file below the current directory, as w.coins of w/coins.py; anything else as it is."""
+    if not given.endswith(".py"):
+        return given
     path = Path(os.path.abspath(given))
-    if path.suffix != ".py" or not path.is_file() or not path.is_relative_to(Path.cwd()):
+    if not path.is_file() or not path.is_relative_to(Path.cwd()):
         return given
     parts = path.relative_to(Path.cwd()).with_suffix("").parts
     return ".".join(parts) if all(map(is_name, parts)) and parts[-1] != "__init__" else given

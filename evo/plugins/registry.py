@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -99,7 +100,8 @@ def load(modules: Iterable[Plugin], experiment: str | Path | None = None) -> Non
         raise ConfigurationError(f'plugins: a list of modules or their names, as in ["my_game"], not {modules!r:.60}')
     for plugin in named:
         given = plugin.__name__ if isinstance(plugin, ModuleType) else plugin
-        look_here()
+        if given not in sys.modules:  # else nothing of this directory may come in with it
+            look_here()
         before = _registered()
         name = module_of_file(given)
         module = imported(name, experiment)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from itertools import count
@@ -16,7 +18,7 @@ import pytest
 from evo.errors import ConfigurationError
 from evo.plugins import code as code_of_plugins
 from evo.plugins import registry
-from tests.helpers.calling import called, command, small_with, summary_of
+from tests.helpers.calling import ROOT, called, command, small_with, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -385,3 +387,27 @@ def test_a_plug_in_for_which_the_main_process_waits_is_named(tmp_path: Path, whe
     called = "<module>" if where == "import" else "Waiting.reset"
     assert re.fullmatch(rf"note: plug-in {called} \({name}\.py:\d+\) has not returned yet; .*\n", said)
     assert process.returncode == 130
+
+
+SCRIPT = """
+import os, sys, evo
+before = list(sys.path)
+best = evo.minimise(lambda x: float(sum(x * x)), 2, generations=1, run_dir=sys.argv[1])
+assert sys.path == before, sys.path
+print(best.fitness)
+"""
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_search_that_names_no_plug_in_imports_nothing_from_the_current_directory(
+    tmp_path: Path, deleted: bool
+) -> None:
+    (tmp_path / "search.py").write_text(SCRIPT)
+    (here := tmp_path / "here").mkdir()
+    for name in ("statistics", "scipy", "cffi"):
+        (here / f"{name}.py").write_text("raise SystemExit('a file of the current directory has run')")
+    leave = f"rm -r {here}; " if deleted else ""
+    line = f"{leave}exec {sys.executable} {tmp_path}/search.py {tmp_path}/run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(["sh", "-c", line], cwd=here, env=environment, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout) == (0, "0.0\n"), ended.stderr
