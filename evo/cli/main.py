@@ -181,6 +181,8 @@ def _known(problem: BaseException) -> EvoError | None:
         return ResourceError("out of memory")
     if isinstance(problem, OSError):
         where = f"{problem.filename}: " if problem.filename else ""
+        if not where and "temporary directory" in str(problem.strerror):  # all that Python has tried are full
+            return ResourceError(f"{problem.strerror}; make room in one of them, or set TMPDIR")
         if problem.errno == errno.ENAMETOOLONG:
             return ConfigurationError(f"{where}{problem.strerror}")
         if problem.errno in SHORTAGES or (where and problem.errno in FORBIDDEN):

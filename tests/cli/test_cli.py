@@ -213,6 +213,15 @@ def test_what_a_full_disk_has_lost_is_an_error_where_output_was_asked_for(words:
     assert done.stderr == "standard output: No space left on device; what was printed is not complete\n"
 
 
+def test_where_no_temporary_directory_takes_a_file_that_is_said() -> None:
+    line = f"ulimit -f 0; exec {sys.executable} -m evo evaluate champions/ppo_snake_full.h5 --episodes 1"
+    ended = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (5, "")
+    *_, said = ended.stderr.splitlines()
+    assert said.startswith("No usable temporary directory found in [")
+    assert said.endswith("; make room in one of them, or set TMPDIR")
+
+
 PLUGIN = """
 import os, signal, time
 from evo.options import AlgorithmOptions
