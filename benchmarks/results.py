@@ -59,7 +59,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "gymnasium/ppo_lunarlander": ((1, 2, 3), 1000),
     "erl_snake_6x6": ((1, 2, 3), 5000),
     "gp_snake": ((1, 2, 3), 5000),
-    "cma_snake_6x6": (range(51, 61), 5000),
+    "cma_snake_6x6": (range(71, 81), 5000),
     "cma_snake": (range(66, 71), 5000),
     "openai_es_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
