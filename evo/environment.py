@@ -126,11 +126,11 @@ class Starts(NamedTuple):
 
     searches: int = 1
     generations: int = 0  # of each; 0: there is one search
+    enough: float = math.inf  # median return with which a search goes on at once, and no other begins
 
-    def place(self, number: int) -> tuple[int, int]:
-        """Return which search a generation of the run is of, the last one for the best, and its number there."""
-        search = min(number // self.generations, self.searches - 1) if self.generations else 0
-        return search, number - search * self.generations
+    def identity(self) -> list[float]:
+        """Return what the results of a run depend on."""
+        return [part for part in self if part < math.inf]
 
 
 ONE_SEARCH = Starts()
@@ -138,18 +138,19 @@ ONE_SEARCH = Starts()
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Environments of training, each for a generation in turn, and from some generation on that of validation."""
+    """Environments of training, each for a generation in turn, and from some generation on that of validation.
+
+    Generations have the numbers that the search which plays them gives them, as `Algorithm.age`.
+    """
 
     evaluation: Environment  # of validation and test
     training: tuple[Environment, ...] = ()  # empty: as validation
-    generations: int = 0  # of a search, after which training is as validation; 0: never
-    starts: Starts = ONE_SEARCH
+    generations: int = 0  # after which training is as validation; 0: never
 
     def turn(self, number: int) -> int | None:
         """Return the place in `training` of a generation's environment; None: it is that of validation."""
-        _, age = self.starts.place(number)
-        over = bool(self.generations) and age >= self.generations
-        return None if over or not self.training else age % len(self.training)
+        over = bool(self.generations) and number >= self.generations
+        return None if over or not self.training else number % len(self.training)
 
     def environment(self, number: int) -> Environment:
         """Return the environment in which a generation trains."""

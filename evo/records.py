@@ -28,9 +28,8 @@ class WeightSource:
     """Which weights K candidates have: how a worker rebuilds them from published ones and named noise.
 
     A candidate is row `rows[k]` of the published matrix, crossed with row `mates[k]` unless that is -1, plus
-    `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key alone. Two candidates of
-    one key and opposite sigmas are an antithetic pair. Where `scale` names a row, that row holds a standard deviation
-    for each weight, by which the noise is multiplied first.
+    `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key. Where `scale` names
+    a row, that row holds a standard deviation for each weight, by which the noise is multiplied first.
     """
 
     rows: NDArray[np.int32]  # [K]
@@ -71,10 +70,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class EnvStates:
-    """Environments in mid-episode: where a segment begins, and where it ends.
-
-    An environment plays one episode after the other; `first` names its sequence of them.
-    """
+    """Environments in mid-episode, each with its sequence of episodes: where a segment begins, and where it ends."""
 
     snapshots: NDArray[np.uint8]  # [L, S] of a compiled game; of another environment its episode's actions so far
     first: NDArray[np.uint64]  # [L] seed of the first episode, from which the seeds of all others follow
@@ -238,6 +234,10 @@ class Algorithm(Protocol):
 
     def generation(self, number: int) -> Generation:
         """Yield requests, receive results, and return the generation's metrics."""
+
+    def age(self, number: int) -> int:
+        """Return the number of a generation that plays in the search that it is of, from which a curriculum counts."""
+        return number
 
     def finalists(self, count: int) -> Finalists:
         """Return the most promising networks after a generation, at most `count`."""

@@ -240,7 +240,7 @@ class Experiment:
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
         identity |= self.code()
-        identity |= {"run.starts": [*self.run.searches]} if self.run.starts > 1 and not self.learns else {}
+        identity |= {"run.starts": self.run.searches.identity()} if self.run.starts > 1 and not self.learns else {}
         if self.learns:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:

@@ -90,6 +90,9 @@ class RunOptions(Section):
     start_generations: int = added(
         0, ge=0, le=10_000_000, description="generations of each search, where there are several starts"
     )
+    start_return: float | None = added(
+        None, description="median return with which a search goes on at once, and no other begins; not set = never"
+    )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
         100, ge=1, le=10_000_000, description="generations between checkpoints that are kept for good"
@@ -103,11 +106,13 @@ class RunOptions(Section):
     def _check(self) -> None:
         if (self.starts > 1) != (self.start_generations > 0):
             raise ValueError("start_generations: set it where there are several starts, and nowhere else")
+        if self.starts == 1 and self.start_return is not None:
+            raise ValueError("start_return: there is one search; set it where there are several starts")
 
     @property
     def searches(self) -> Starts:
         """The searches that begin one after the other."""
-        return Starts(self.starts, self.start_generations)
+        return Starts(self.starts, self.start_generations, math.inf if self.start_return is None else self.start_return)
 
 
 class ValidationOptions(Section):

@@ -15,19 +15,26 @@ from evo.setup import Setup
 BEST = "best_start_"  # begins the names of arrays of a state that are of the best search before the present one
 STARTS = "starts"  # the array of a state that says which search plays, and how good that one and the best are
 COMPARED = 10  # the last tenth of a search's generations says how good it is
+NONE, SETTLED = -1, -2  # numbers of a best search before the present one: there is none, or none is needed
+
+
+def compared(generations: int) -> int:
+    """Return how many of a search's generations say how good it is."""
+    return max(1, generations // COMPARED)
 
 
 class MultiStart(Algorithm):
     """The present search, and the best one before it; each has a seed of its own, and counts its own generations.
 
     The best is the one whose candidates had the highest median return, in training, in its last tenth of generations.
+    A search for which that is `Starts.enough` goes on at once, and no other begins.
     """
 
     def __init__(self, make: Callable[[Setup], Algorithm], setup: Setup) -> None:
         """Begin the first search, with the seed of `setup`; `make` returns an algorithm without gradients."""
         self._make, self._setup, self._starts = make, setup, setup.starts
         self._search, self._score = 0, 0.0  # which search plays, and its sum of median returns that are compared
-        self._best: tuple[int, float, Arrays] = (-1, 0.0, {})  # number, score and state; -1: there is none
+        self._best: tuple[int, float, Arrays] = (NONE, 0.0, {})  # number, score and state
         self.algorithm = self._begun(0)
         self.notices = self.algorithm.notices
 
@@ -38,33 +45,41 @@ class MultiStart(Algorithm):
     def generation(self, number: int) -> Generation:
         """Play a generation of the search that has its turn."""
         self._turn(number)
-        metrics = yield from self.algorithm.generation(self._starts.place(number)[1])
+        metrics = yield from self.algorithm.generation(self.age(number))
         self._compare(number, self.algorithm.record())
         return {**metrics, "start": float(self._search)}
 
+    def age(self, number: int) -> int:
+        """Return the number of a generation in the search that plays it."""
+        count, generations, _ = self._starts
+        search = self._search if self._best[0] == SETTLED else min(number // generations, count - 1)
+        return number - search * generations
+
     def _turn(self, number: int) -> None:
         """Begin the next search, or go on with the best one, where that is due."""
-        count, generations = self._starts
-        if number == 0 or number % generations or number > count * generations:
+        count, generations, enough = self._starts
+        if number == 0 or number % generations or number > count * generations or self._best[0] == SETTLED:
+            return
+        if self._score >= enough * compared(generations):
+            self._best = SETTLED, 0.0, {}
             return
         if self._best[0] < 0 or self._score > self._best[1]:
             self._best = self._search, self._score, self.algorithm.state()
         over, (best, _, state) = number == count * generations, self._best
         if over and best == self._search:
-            self._best = -1, 0.0, {}
+            self._best = NONE, 0.0, {}
             return
         self.algorithm.close()
         self._search, self._score = best if over else number // generations, 0.0
         self.algorithm = self._begun(self._search)
         if over:
             self.algorithm.restore(state, ())
-            self._best = -1, 0.0, {}
+            self._best = NONE, 0.0, {}
 
     def _compare(self, number: int, record: Arrays) -> None:
         """Add the median return of a generation's candidates, where it counts."""
-        _, generations = self._starts
-        age = self._starts.place(number)[1]
-        if generations - max(1, generations // COMPARED) <= age < generations:
+        generations = self._starts.generations
+        if generations - compared(generations) <= self.age(number) < generations:
             if "return" not in record:
                 raise ConfigurationError(
                     'run.starts: the record of this algorithm has no array "return", by which searches are compared'
@@ -100,7 +115,7 @@ class MultiStart(Algorithm):
         """Become what a recorded generation left, as far as the search can."""
         self._turn(number)
         self._compare(number, record)
-        return self.algorithm.retrace(self._starts.place(number)[1], record)
+        return self.algorithm.retrace(self.age(number), record)
 
     def fingerprint(self) -> str:
         """Return that of the present search."""

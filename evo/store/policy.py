@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -138,7 +137,6 @@ def setup_of(
 ) -> Setup:
     """Return what the algorithm of an experiment is made from; it starts from the weights `start` [P], if any."""
     curriculum = curriculum_of(experiment.environment, environment or experiment.make_environment())
-    curriculum = replace(curriculum, starts=ONE_SEARCH if experiment.learns else experiment.run.searches)
     environment = curriculum.environment(0)
     first = None if environment.problem is None else environment.problem.first
     threads = min(hardware.cores(), experiment.workers.processes)
@@ -150,7 +148,7 @@ def setup_of(
         learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
         start=first if start is None else start,
         curriculum=curriculum if curriculum.training or curriculum.evaluation.opponents else None,
-        starts=curriculum.starts,
+        starts=ONE_SEARCH if experiment.learns else experiment.run.searches,
     )
 
 

@@ -85,16 +85,16 @@ class NetworkOpponents:
         among = min(len(keys), count) if draw == "recent" else count
         return count - among + np.asarray(draws(keys, 1, max(1, among)), np.int64)
 
-    def matched(self, request: Request, number: int) -> Request:
-        """Return the request of a generation with the opponents that its environment asks for.
+    def matched(self, request: Request, number: int, age: int) -> Request:
+        """Return the request of a generation, of this `age` in its search, with opponents of its environment.
 
         `count` are named, each kind in turn, and every candidate plays against all of them. Where nobody is in the
         hall of fame yet, the population stands in. A gradient method has a population of one.
         """
         curriculum = self._curriculum
-        if curriculum is None or curriculum.turn(number) is None or not request.tasks:
+        if curriculum is None or curriculum.turn(age) is None or not request.tasks:
             return request
-        environment = curriculum.environment(number)
+        environment = curriculum.environment(age)
         options = environment.opponents
         if options is None:
             return request

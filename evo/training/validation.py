@@ -106,7 +106,7 @@ class Validated:
         ConfigurationError: a plug-in's answer is not what the protocol says.
         """
         rounds, results, curriculum = self.algorithm.generation(number), None, self._curriculum
-        published = unasked = 0  # rows; frames about which no network was asked
+        published = unasked = age = 0  # rows; frames about which no network was asked
         self._expect(hasattr(rounds, "send"), "generation", rounds)
         while True:
             try:
@@ -123,8 +123,9 @@ class Validated:
                 if self._plugin and (wrong := _wrong_in(task, published, self._rules, curriculum is None)):
                     raise self._mistake("generation", f"gave a task in which {wrong}")
             if curriculum is not None:
-                request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
-                request = self.opponents.matched(request, number)
+                age = self.algorithm.age(number)
+                request = replace(request, tasks=[curriculum.placed(task, age) for task in request.tasks])
+                request = self.opponents.matched(request, number, age)
             results = yield request
             unasked += sum(result.unasked for result in results)
         if self._plugin:
@@ -134,7 +135,7 @@ class Validated:
                 if not is_metric(name, value):
                     raise self._mistake("generation: metric", f"{name!r:.80} is {value!r:.40}")
         of_baselines = {"frames_of_baselines": float(unasked)} if unasked else {}
-        return {**metrics, **of_baselines, **({} if curriculum is None else curriculum.metrics(number))}
+        return {**metrics, **of_baselines, **({} if curriculum is None else curriculum.metrics(age))}
 
     def due(self, number: int) -> bool:
         """Return whether a generation validates its finalists: the first, and every `validation.every`-th."""

@@ -59,14 +59,6 @@ def medians(directory: Path) -> list[float]:
     return [float(np.median(store.read_record(k)["return"])) for k in range(store.next_generation)]
 
 
-@pytest.mark.parametrize(
-    ("number", "place"), [(0, (0, 0)), (3, (0, 3)), (4, (1, 0)), (11, (2, 3)), (12, (2, 4)), (20, (2, 12))]
-)
-def test_every_generation_is_of_one_search_and_the_last_ones_of_the_best(number: int, place: tuple[int, int]) -> None:
-    assert Starts(SEARCHES, EACH).place(number) == place
-    assert Starts().place(number) == (0, number)
-
-
 @pytest.mark.parametrize("algorithm", SECTIONS)
 def test_the_best_of_several_searches_goes_on_with_its_own_curriculum(algorithm: str, tmp_path: Path) -> None:
     won = set()
@@ -94,9 +86,26 @@ def test_a_search_is_what_it_would_be_alone(tmp_path: Path) -> None:
     assert len({*first.tolist()} & {*second.tolist()}) <= 1  # that of no noise
 
 
+def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
+    list(train(built(seed=3), tmp_path / "all"))
+    reached = medians(tmp_path / "all")[2 * EACH - 1]  # by the second search, which is better than the first
+    for more in (0.0, 0.001):
+        rows = list(train(built(seed=3, start_return=reached + more), tmp_path / f"{more}"))
+        searches = [int(row.metrics["start"]) for row in rows]
+        tables = [row.metrics.get("training_table") for row in rows]
+        if more:
+            assert searches[EACH * SEARCHES - 1] == SEARCHES - 1
+        else:
+            assert searches == [0] * EACH + [1] * (2 * EACH + AFTER)
+            assert tables == [0, 1, 0, 1] * 2 + [0] + [None] * (EACH + AFTER - 1)
+
+
 @pytest.mark.parametrize("algorithm", SECTIONS)
-def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(algorithm: str, tmp_path: Path) -> None:
-    experiment = built(algorithm, seed=3, keep_every=1)  # whose first search has the lowest score
+@pytest.mark.parametrize("options", [{}, {"start_return": 0.0}], ids=["all", "enough"])
+def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(
+    algorithm: str, options: dict[str, float], tmp_path: Path
+) -> None:
+    experiment = built(algorithm, seed=3, keep_every=1, **options)  # whose first search has the lowest score
     list(train(experiment, tmp_path / "run"))
     for count in (2, 4, 8, 12, 13, 15):
         list(train(of(experiment, count), tmp_path / "parts"))
@@ -132,10 +141,12 @@ def test_the_processes_of_the_command_line_end_in_the_state_of_one(tmp_path: Pat
     [
         {"start_generations": 0},
         {"starts": 1},
+        {"starts": 1, "start_generations": 0, "start_return": 3.0},
     ],
 )
-def test_several_starts_need_generations_of_each(run: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape("run.start_generations: set it where there are several")):
+def test_what_several_starts_need_goes_with_them(run: dict[str, Any]) -> None:
+    told = r"run\.start_(generations|return): (there is one search; )?set it where"
+    with pytest.raises(ConfigurationError, match=told):
         built(**run)
 
 
