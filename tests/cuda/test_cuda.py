@@ -69,7 +69,7 @@ RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a 
 @pytest.mark.parametrize(
     ("which", "lines"),  # of the others, a line is of updates
     [
-        pytest.param("tiny", len(TINY), marks=pytest.mark.long),
+        ("tiny", len(TINY)),
         pytest.param("one", len(ONE) + 1, marks=pytest.mark.long),
         pytest.param("others", len(OTHERS) + 1, marks=pytest.mark.long),
     ],
