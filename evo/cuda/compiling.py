@@ -30,7 +30,7 @@ from evo.compiled import views
 from evo.cuda import plain
 from evo.cuda.launch import Source, signature_of
 from evo.errors import ConfigurationError
-from evo.games.faults import inexact_in
+from evo.games.faults import inexact_in, powers_in
 
 EXACT = {"opt": 3, "fma": False, "ftz": False, "prec_div": True, "prec_sqrt": True}
 SOURCES = tuple(kernel_cache.digest(path) for path in sorted(Path(__file__).parent.glob("*.py")))
@@ -214,5 +214,7 @@ def _compiled(source: Source, signature: tuple[Any, ...]) -> str:
         raise ConfigurationError(f"{what} cannot be compiled for GPUs: {error}") from error
     if forbidden := forbidden_in(ptx):
         found = ", ".join(sorted({*forbidden})[:3])
-        raise ConfigurationError(f"{what} would have other bits on a GPU, by {found}; is it a power of numbers?")
+        powers = powers_in(source.functions)
+        at = f"; a power, in {powers}, has them where its exponent is no constant whole number" if powers else ""
+        raise ConfigurationError(f"{what} would have other bits on a GPU, by {found}{at}")
     return ptx

@@ -57,6 +57,18 @@ def inexact_in(functions: Iterable[Callable[..., Any]]) -> str:
     return ""
 
 
+def powers_in(functions: Iterable[Callable[..., Any]]) -> str:
+    """Return where a game has powers, as FILE:LINE, FILE:LINE; those of constant whole numbers are products."""
+    before, found = None, dict[str, None]()
+    for _, one, value, _, where in _loads(functions):
+        is_whole = before is not None and before.opname == "LOAD_CONST" and isinstance(before.argval, int)
+        is_power = one.opname == "BINARY_OP" and one.argrepr in ("**", "**=") and not is_whole
+        if is_power or (one.opname == "LOAD_GLOBAL" and one.argval == "pow" and value is None):
+            found[where] = None
+        before = one
+    return ", ".join(found)
+
+
 def undefined_in(functions: Iterable[Callable[..., Any]]) -> tuple[str, str, str] | None:
     """Return a function, FILE:LINE and a global name that it uses there, on any branch, and nothing defines."""
     for function, one, _, _, where in _loads(functions):

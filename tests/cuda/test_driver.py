@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ from evo.networks.network import Network, Options
 from evo.workers.hardware import VISIBLE
 from tests.cuda import learning
 from tests.cuda.comparing import Case, compare
+from tests.cuda.test_cuda import needs_cuda
 from tests.cuda.test_gpu_runs import TINY
 from tests.evaluators.test_evaluators import until
 
-needs_cuda = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="the extra `cuda` is not installed")
 CASE = Case("snake", {"size": 5, "starvation": 20, "mask": "fatal"}, {"conv": [[3, 3, 2]], "dense": [4]}, "softmax")
 UPDATES = learning.Updates((5, 6, 2), {"conv": [[5, 3, 2], [7, 3, 1]], "dense": [9], "norm": "layer"}, masked=True)
 GUARD = 64  # bytes behind every allocation, which nothing may write to

@@ -23,6 +23,7 @@ from evo.training import session
 from evo.workers import hardware
 from evo.workers.hardware import VISIBLE
 from tests.cuda.comparing import assert_equal
+from tests.cuda.test_cuda import needs_cuda
 from tests.helpers.specs import make, spec
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,22 @@ def test_an_environment_that_is_no_compiled_game_is_refused(tmp_path: Path) -> N
     )
     found = run(tmp_path, *words, "--backend", "serial", "--set", "workers.kind=gpu", code=2, **SIMULATED)
     assert "only compiled games" in found["error"]
+
+
+@needs_cuda
+@pytest.mark.long
+def test_a_power_in_a_game_of_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    skeleton, product = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text(), "2.0 * state.walker[b] / "
+    assert skeleton.count(product) == 1
+    (tmp_path / "own.py").write_text(skeleton.replace(product, "2.0 * state.walker[b] ** 0.3 / "))
+    line = skeleton[: skeleton.index(product)].count("\n") + 1
+    words = ("--plugin", "own", "--backend", "serial", "--set", "environment.id=own", "--set", "policy.kind=mlp")
+    gpu = ("--set", "policy.conv=[]", "--set", "workers.kind=gpu")
+    there = {VISIBLE: "0", STAND_IN: "tests.cuda.ptx_on_cpu:PtxOnCpu"}
+    found = run(tmp_path, "tiny.toml", *words, *gpu, code=2, **there)
+    assert f"a power, in own.py:{line}, has them where" in found["error"]
+    assert found["error"] in found["stderr"]
+    assert "Traceback" not in found["stderr"]
 
 
 def WrongDevice() -> Any:  # a class that is made where the simulator is
