@@ -29,7 +29,7 @@ class Case:
     rule: Any = "greedy"
     crossover: Any = "uniform"
     scale: int = -1
-    threads: int = 64
+    threads: int = 64  # 0: as in runs
     extra: int = 0  # outputs behind the scores of actions
 
     def __str__(self) -> str:

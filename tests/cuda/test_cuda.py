@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 import evo.cuda
-from benchmarks.gpu_bits import LAYERS
+from benchmarks.gpu_bits import LAYERS, played
 from evo.compiled import cache as kernel_cache
+from evo.config.experiment import Experiment
 from evo.cuda import rollout
 from evo.cuda.launch import Source, source_of_game
 from evo.cuda.table import COLUMNS, END, FIRST, PADDED_COLUMNS, PLACE, START, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
-from evo.games.faults import inexact_in
+from evo.games.faults import inexact_in, powers_in
 from evo.networks.network import Network, Options
 from tests.cuda.comparing import Case, compare
 from tests.cuda.simulated import ONE, OTHERS, TINY
@@ -61,6 +62,10 @@ ALL = (
         Case("pendulum", {"max_steps": 20}, {"kind": "linear"}, rule, extra=1)
         for rule in ("squashed", "noisy", "uniform")
     ),
+    Case("snake", {"starvation": 10}, {"conv": [[8, 3, 3]], "dense": []}, threads=0),  # of ga_snake.toml
+    Case(
+        "snake", {"starvation": 10}, {"conv": [[16, 3, 2], [32, 3, 2]], "dense": [256]}, "softmax", threads=0, extra=1
+    ),
 )
 SEGMENTS = (1, 5, 10, 15, 18, 19, 20, 21, 22, 23)  # of the cases: every action rule, with masks and without
 RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a mask, memory
@@ -84,15 +89,25 @@ def test_a_few_cases_in_the_simulator(which: str, lines: int) -> None:
     assert len(done.stdout.splitlines()) == lines
 
 
+def test_the_cases_are_of_every_game_of_one_player_and_of_the_networks_of_experiments() -> None:
+    assert {case.game for case in ALL} == {name.partition(",")[0] for name, *_ in played()}
+    sizes = {Network.of(Options(**case.policy), case.environment(), case.extra).size for case in ALL}
+    for name in ("ga_snake", "ppo_snake"):
+        assert Experiment.load(ROOT / "experiments" / f"{name}.toml").network().size in sizes
+
+
 @needs_cuda
 @pytest.mark.long
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_ptx_that_a_cpu_runs_in_both_orders_of_threads(case: Case) -> None:
+def test_ptx_that_a_cpu_runs_in_both_orders_of_threads(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evo.cuda import compiling
     from tests.cuda.ptx_on_cpu import PtxOnCpu
 
     number = ALL.index(case)
-    device, envs = PtxOnCpu(reverse=number % 2 == 1), 40 * (number in SEGMENTS)
-    assert compare(case, device, envs=envs, steps=30, recorded=number in RECORDED) > 500
+    envs, recorded = 40 * (number in SEGMENTS), number in RECORDED
+    assert compare(case, PtxOnCpu(), envs=envs, steps=30, recorded=recorded) > 500
+    monkeypatch.setattr(compiling, "ptx_of", None)  # nothing is compiled again
+    compare(case, PtxOnCpu(reverse=True), envs=envs, steps=30, recorded=recorded)
 
 
 @needs_cuda
@@ -134,6 +149,17 @@ def exponential_of_libm(x: float) -> Any:
 
 def exact(x: float) -> float:
     return math.floor(math.sqrt(x)) + sin(x)
+
+
+def powers(x: float) -> float:
+    x **= 0.3
+    return x**2 + pow(x, 3) + x**x
+
+
+def test_powers_that_may_be_inexact_are_found_with_their_lines() -> None:
+    assert powers_in([exact]) == ""
+    line = powers.__code__.co_firstlineno
+    assert powers_in([powers]) == f"test_cuda.py:{line + 1}, test_cuda.py:{line + 2}"
 
 
 def test_a_function_of_a_library_with_other_bits_is_found_with_its_line() -> None:
