@@ -58,6 +58,10 @@ class DeviceError(ResourceError):
     """A process does not see exactly the device that it was pinned to."""
 
 
+class DeviceAbsentError(DeviceError):
+    """A process sees no device at all where it was pinned to one."""
+
+
 class DeviceMemoryError(DeviceError):
     """A device has too little memory left for what is to be computed on it."""
 

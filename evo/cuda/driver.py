@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from evo import process
 from evo.compiled import cache as kernel_cache
 from evo.cuda.launch import Device, Source, arrays_in, words_of
-from evo.errors import ConfigurationError, DeviceError, DeviceLostError, DeviceMemoryError
+from evo.errors import ConfigurationError, DeviceAbsentError, DeviceError, DeviceLostError, DeviceMemoryError
+from evo.workers.hardware import VISIBLE
 
 # For tests alone, "module:class": what runs kernels in place of a GPU, with the same bits and far slower.
 STAND_IN = "EVO_CUDA_STAND_IN"
 INSTALL = "python -m pip install 'snake-evo[cuda]'"
-OUT_OF_MEMORY, NOT_READY = 2, 600  # of the driver's results
+OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NOT_READY = 2, 100, 101, 600  # of the driver's results
 MULTIPROCESSORS, MAJOR, MINOR = 16, 75, 76  # of the attributes of a device; the last two are its compute capability
 MOST_REGISTERS, ERROR_LOG, ERROR_LOG_SIZE = 0, 5, 6  # of the options of compiling
 PTX = 1  # of the kinds of a linker's inputs
@@ -35,7 +36,7 @@ HUNG = 600.0  # seconds after which launches are taken for hung
 
 
 class CudaDriver(Device):
-    """The first GPU that this process sees; DeviceError where there is none."""
+    """The first GPU that this process sees; DeviceAbsentError or DeviceError where there is none."""
 
     name, golden = "GPU", (64, 32)
 
@@ -235,6 +236,8 @@ class CudaDriver(Device):
         if status == OUT_OF_MEMORY:
             raise DeviceMemoryError(f"out of memory on the {self.name}: {what}")
         self._lost = f"{what}{self._advice}"
+        if not self._context and status in (NO_DEVICE, INVALID_DEVICE):
+            raise DeviceAbsentError(f"no GPU for {VISIBLE} = {os.environ.get(VISIBLE)!r}: {self._lost}")
         raise DeviceLostError(self._lost)
 
 

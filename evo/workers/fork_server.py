@@ -168,7 +168,8 @@ class Slot:
     def lost_device(self, message: object) -> str:
         """Return what a worker's message says about a GPU that was lost, in words; empty: nothing.
 
-        One that has played and cannot be started again is lost, too; one with other bits is an error.
+        One that has played and cannot be started again is lost, too; one with other bits is an error, as is one that
+        was never there.
         """
         if isinstance(message, GivesUp) and message.lost:
             return f"has lost its GPU: {message.why}"

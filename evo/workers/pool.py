@@ -317,9 +317,8 @@ class Pool(AbstractContextManager["Pool"]):
         now.put_first(*slot.tickets)
         self._empty(slot)
         self._slots = [other for other in self._slots if other is not slot]
-        never_there = isinstance(error, DeviceLostError) and slot.introduced is None
-        if never_there or not self._slots:
-            raise type(error)(f"{who}{'' if never_there else '; no worker is left'}. {ADVICE[type(error)]}")
+        if not self._slots:
+            raise type(error)(f"{who}; no worker is left. {ADVICE[type(error)]}")
         self._notices.append(f"{who}; {len(self._slots)} go on without it")
 
     def _replace_fork_server(self, now: Round) -> None:

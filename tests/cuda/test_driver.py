@@ -17,7 +17,7 @@ import pytest
 from evo import process
 from evo.compiled import cache as kernel_cache
 from evo.cuda import driver
-from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from evo.errors import DeviceAbsentError, DeviceError, DeviceLostError, DeviceMemoryError
 from evo.learning.exact.cuda import SIZES
 from evo.networks.network import Network, Options
 from evo.workers.hardware import VISIBLE
@@ -147,9 +147,16 @@ def test_a_learner_forgets_sizes_of_batches(library: Library) -> None:
     assert len(library.memory) <= kept
 
 
-@pytest.mark.parametrize(("call", "kind"), [("cuInit", DeviceLostError), ("cuMemAlloc_v2", DeviceMemoryError)])
-def test_what_fails_is_named(library: Library, call: str, kind: type[Exception]) -> None:
-    library.failing[call] = 2 if kind is DeviceMemoryError else 100
+@pytest.mark.parametrize(
+    ("call", "status", "kind"),
+    [
+        ("cuInit", driver.NO_DEVICE, DeviceAbsentError),  # as for a number that no GPU has
+        ("cuInit", 999, DeviceLostError),
+        ("cuMemAlloc_v2", driver.OUT_OF_MEMORY, DeviceMemoryError),
+    ],
+)
+def test_what_fails_is_named(library: Library, call: str, status: int, kind: type[Exception]) -> None:
+    library.failing[call] = status
     with pytest.raises(kind, match=f"{call}: it failed"):
         driver.CudaDriver().keep(np.zeros(3))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evo import clock
-from evo.errors import DataError, DeviceError, DeviceLostError, DeviceMemoryError
+from evo.errors import DataError, DeviceAbsentError, DeviceError, DeviceLostError, DeviceMemoryError
 from evo.records import Player
 
 
@@ -263,6 +263,10 @@ class OnGpu(StandIn):
     def __init__(self, context: object) -> None:
         super().__init__(context)
         self._fails, self._mark = os.environ.get("GPU_FAILS", ""), Path(str(context)) / "failed"
+        if self._fails == "absent":
+            raise DeviceAbsentError("no GPU for CUDA_VISIBLE_DEVICES = '0'")
+        if self._fails == "while it starts":
+            self._fail()
         if self._mark.exists() and self._fails == "bits":
             raise DeviceError("the Stand-in does not compute the bits of the CPU's kernel")
         if self._mark.exists() and self._fails in ("for good", "hangs"):

@@ -99,6 +99,7 @@ def test_where_every_device_is_too_small_the_run_ends_with_one_line(pools: Pools
 
 LOST = {  # how a GPU fails: workers that were replaced, and what a line says where its slot is given up
     "once": (1, ""),
+    "while it starts": (0, "has lost its GPU: an illegal memory access (700)"),
     "always": (2, "has lost its GPU: an illegal memory access (700)"),
     "for good": (1, "has lost its GPU: an illegal memory access (700)"),
     "hangs": (1, "cannot start again: workers cannot start: for 0.5 seconds (see workers.deadline) "),
@@ -117,7 +118,7 @@ def test_the_tasks_of_a_gpu_that_is_lost_or_hangs_are_played_on_cpus(tmp_path: P
     with on_gpu(tmp_path, fails, 2) as pool:
         played = pool.map(jobs[:3])
         lines, count = [*played.notices], played.effort.replaced
-        while len(pool.pids) > 3 - bool(why) or not count:
+        while len(pool.pids) > 3 - bool(why) or count < replaced:
             played = pool.map(jobs)
             assert played.results == want(jobs)
             lines, count = [*lines, *played.notices], count + played.effort.replaced
@@ -132,13 +133,19 @@ def test_the_tasks_of_a_gpu_that_is_lost_or_hangs_are_played_on_cpus(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("fails", "said"), [("always", "it has lost its GPU: .*; no worker is left. Play on CPUs"), ("bits", "the bits")]
+    ("fails", "others", "said"),
+    [
+        ("always", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
+        ("while it starts", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
+        ("bits", 0, "the bits"),
+        ("absent", 2, "no GPU for CUDA_VISIBLE_DEVICES = '0'"),  # a mistake, which no other worker makes good
+    ],
 )
-def test_where_no_worker_is_left_without_a_gpu_or_its_bits_differ_the_run_ends_with_5(
-    tmp_path: Path, fails: str, said: str
+def test_where_no_worker_is_left_or_a_gpu_is_absent_or_has_other_bits_the_run_ends_with_5(
+    tmp_path: Path, fails: str, others: int, said: str
 ) -> None:
-    with on_gpu(tmp_path, fails, 0) as pool, pytest.raises(DeviceError, match=said) as end:
-        pool.map([Job(1), Job(2)])
+    with on_gpu(tmp_path, fails, others) as pool, pytest.raises(DeviceError, match=said) as end:
+        pool.map([Job(number, 0.05) for number in range(400)])  # it ends as soon as the first worker has started
     assert end.value.exit_code == 5
 
 
