@@ -152,6 +152,8 @@ def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() ->
         ({"kind": "gpu", "count": 6}, ["0", "1", "2", "3", "", ""]),  # the others on the CPU: results are the same
         ({"kind": "gpu", "count": 2}, ["0", "1"]),
         ({"gpus": [3, 0, 1]}, ["0", "0", "0", "2"]),
+        ({"gpus": [3, 10, 10, 10]}, ["0"] * 3 + ["1"] * 10 + ["2"] * 10 + ["3"] * 10),
+        ({"gpus": [3, 10, 10, 10], "count": 34}, ["0"] * 3 + ["1"] * 10 + ["2"] * 10 + ["3"] * 10 + [""]),
         ({"gpu_ids": [3], "count": 3}, ["3", "", ""]),
     ],
 )
