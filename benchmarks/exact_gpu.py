@@ -3,20 +3,25 @@
     python -m benchmarks.exact_gpu [--only PART ...] [--seconds 480] [--jax PYTHON] [--tiny]
 
 One JSON object a line, printed as soon as it is known: whether every game and kind of network has the CPU's bits, and
-runs on CPU and on GPU workers have one state hash, as BITS_EQUAL; useful frames per second of growing populations next
-to one core and all cores; bits of updates, as UPDATES_EQUAL, and examples per second of the learner; what a probe of
-`workers.kind = "auto"` says; and evosax's form in JAX on the same GPU. A part that fails, as where a package is
-missing, says so, and others go on. `--tiny` is for trying the script with something in place of a GPU.
+runs on CPU and on GPU workers have one state hash; useful frames per second of growing populations next to one core and
+all cores; bits of updates; evosax's form in JAX on the same GPU; examples per second of the learner; and what a probe
+of `workers.kind = "auto"` says. A part that fails, as where a package is missing, says so, and others go on. The last
+line has BITS_EQUAL and UPDATES_EQUAL: true, false, or "in part" where something was left out for time, which it lists;
+it is printed when the seconds are over, whatever still runs. `--tiny` is for trying the script with something in place
+of a GPU, as with `--tiny --most 1 --only bits`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +33,7 @@ import h5py
 import numpy as np
 
 from benchmarks.gpu import UPDATES, pool
-from benchmarks.gpu_bits import Clock, compared, one_game, one_update, played, updates
+from benchmarks.gpu_bits import NO_TIME, Clock, compared, one_game, one_update, played, updates
 from benchmarks.learner import of_case
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, mutated
@@ -55,9 +60,11 @@ EXACT = ("learner.arithmetic=exact",)
 TINY_UPDATES = ("ppo.envs=8", "ppo.horizon=4", "ppo.envs_per_task=8", "ppo.minibatches=2")
 RESERVED = 60.0  # seconds for what comes after runs
 JAX_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-NO_TIME = "no time was left"
 LARGEST = 1 << 32  # weights of a population, which takes seconds
-LARGEST_FILE = 1 << 30  # weights that JAX reads
+LARGEST_FILE = 1 << 31  # weights that JAX reads
+TOO_LARGE = "so many weights are too large"
+GRACE = 15.0  # seconds after the limit in which what runs may end by itself
+PARTS_OF = {"BITS_EQUAL": ("bits", "runs"), "UPDATES_EQUAL": ("updates",)}
 
 
 def ended(words: Sequence[str], seconds: float) -> tuple[dict[str, Any], str]:
@@ -92,8 +99,7 @@ def hashes(clock: Clock, tiny: bool) -> bool:
         with ThreadPoolExecutor(2) as both:
             cpu, gpu = both.map(on, ("cpu", "gpu"))
         if error := cpu.get("error") or gpu.get("error"):
-            clock.say(run=name, not_compared=error)
-            clock.left_out.append(name)
+            clock.leave_out(name, error)
             equal = equal and error == NO_TIME
             continue
         one_hash = cpu["state_hash"] == gpu["state_hash"]
@@ -109,7 +115,9 @@ def probe(clock: Clock, tiny: bool) -> bool:
     words += [word for option in TINY if tiny for word in ("--set", option)]
     summary, said = ended(words, clock.left)
     lines = [line for line in said.splitlines() if "workers play on" in line]
-    clock.say(auto=lines or "no probe", error=summary.get("error"))
+    if error := summary.get("error"):
+        clock.leave_out("ga_snake", error)
+    clock.say(auto=lines or "no probe")
     return True
 
 
@@ -154,7 +162,7 @@ def speeds(clock: Clock, case: Case, slot: dict[str, str], tiny: bool) -> None:
         clock.say(case=case.name, weights=case.network.size, core=round(core), cores=cores, all_cores=round(every))
         with pool(case, [slot], "lanes") as workers:
             for candidates in (2,) if tiny else POPULATIONS:
-                if clock.left < 30 or candidates * case.network.size > LARGEST:
+                if not fits(clock, case, candidates, LARGEST):
                     break
                 found, took = speed(workers, tasks(case, candidates, name))
                 ratios = {"of_core": round(found / core, 1), "of_all_cores": round(found / every, 2)}
@@ -171,7 +179,7 @@ def learned_speeds(clock: Clock, tiny: bool) -> bool:
     """Print examples per second of all updates of a generation, on all cores and on the GPU; return equal hashes."""
     equal, cores = True, hardware.cores()
     for name, case in list(UPDATES.items())[: 1 if tiny else None]:
-        if clock.left < 30:
+        if not clock.has_time(name):
             break
         learners = {
             "cpu": (*EXACT, f"learner.threads={cores}"),
@@ -189,14 +197,23 @@ def learned_speeds(clock: Clock, tiny: bool) -> bool:
     return equal
 
 
+def fits(clock: Clock, case: Case, candidates: int, most: int) -> bool:
+    """Return whether so many candidates have at most `most` weights, and time; else say that they are left out."""
+    what = f"{case.name}, {candidates} candidates"
+    if candidates * case.network.size > most:
+        clock.leave_out(what, TOO_LARGE)
+        return False
+    return clock.has_time(what)
+
+
 def in_jax(clock: Clock, python: str, tiny: bool) -> bool:
     """Print useful frames per second of evosax's form in JAX, of the same mutants of both networks of Snake."""
     for case in speed_cases()[1:3]:
         options = case.network.options.model_dump(include={"conv", "dense", "padding"})
         policy = {**options, "shape": case.network.shape, "outputs": case.network.outputs, "size": case.network.size}
         parents, source = case.candidates()
-        for candidates in (2,) if tiny else POPULATIONS[:2]:
-            if clock.left < 20 or candidates * case.network.size > LARGEST_FILE:
+        for candidates in (2,) if tiny else POPULATIONS:
+            if not fits(clock, case, candidates, LARGEST_FILE):
                 break
             with tempfile.NamedTemporaryFile(suffix=".npy") as file:
                 np.save(file, Rebuilder(case.network).all(parents, source(candidates, 0)))
@@ -208,7 +225,7 @@ def in_jax(clock: Clock, python: str, tiny: bool) -> bool:
                     command, cwd=ROOT, env=there, capture_output=True, text=True, check=False, timeout=clock.left
                 )
             if done.returncode:
-                clock.say(jax=case.name, candidates=candidates, not_measured=done.stderr.strip().splitlines()[-1:])
+                clock.leave_out(f"{case.name}, {candidates} candidates", done.stderr.strip().rpartition("\n")[2])
                 break
             clock.say(jax=case.name, **json.loads(done.stdout.splitlines()[-1]))
     return True
@@ -218,7 +235,8 @@ def speeds_of_all(clock: Clock, tiny: bool) -> bool:
     """Print useful frames per second of every case."""
     slot = {hardware.VISIBLE: os.environ[hardware.VISIBLE], CUDA_PLAYER: "1"}
     for case in speed_cases()[: 1 if tiny else None]:
-        speeds(clock, case, slot, tiny)
+        if clock.has_time(case.name):
+            speeds(clock, case, slot, tiny)
     return True
 
 
@@ -227,10 +245,36 @@ PARTS: dict[str, Callable[[Clock, argparse.Namespace], bool]] = {  # in the orde
     "runs": lambda clock, how: hashes(clock, how.tiny),
     "speed": lambda clock, how: speeds_of_all(clock, how.tiny),
     "updates": lambda clock, how: compared(clock, one_update, list(updates())[: how.most]),
+    "jax": lambda clock, how: in_jax(clock, how.jax, how.tiny),
     "learning": lambda clock, how: learned_speeds(clock, how.tiny),
     "auto": lambda clock, how: probe(clock, how.tiny),
-    "jax": lambda clock, how: in_jax(clock, how.jax, how.tiny),
 }
+
+
+def summarise(clock: Clock, equal: dict[str, bool]) -> int:
+    """Print the last line, and return the exit code: 1 where a part has failed, or a bit differs."""
+    told: dict[str, object] = {}
+    for name, parts in PARTS_OF.items():
+        if asked := [part for part in parts if part in equal]:
+            whole = not any(part in clock.left_out for part in asked)
+            told[name] = all(equal[part] for part in asked) and (whole or "in part")
+    failed = [part for part, fine in equal.items() if not fine]
+    clock.say(**told, of=[*equal], left_out=clock.left_out, failed=failed)
+    return 1 if failed else 0
+
+
+def stop(clock: Clock, equal: dict[str, bool]) -> None:
+    """End this process where what it calls has not ended in time, as a driver that hangs; summarise before that."""
+    clock.leave_out("the rest")
+    code = summarise(clock, equal)
+    for process in multiprocessing.active_children():
+        process.kill()
+    os._exit(code)
+
+
+def out_of_time(*_: object) -> None:
+    """Interrupt what runs."""
+    raise TimeoutError(NO_TIME)
 
 
 def main() -> int:
@@ -251,17 +295,24 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     equal: dict[str, bool] = {}
+    late = threading.Timer(max(clock.left, 0) + GRACE, stop, (clock, equal))
+    late.daemon = True
+    late.start()
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, max(clock.left, 1))
     for name in [part for part in PARTS if part in arguments.only]:
+        clock.part, equal[name] = name, True
         try:
-            equal[name] = PARTS[name](clock, arguments)
+            if clock.has_time(f"all of {name}"):
+                equal[name] = PARTS[name](clock, arguments)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            clock.leave_out("the rest")
         except Exception as error:  # of whatever kind: other parts are measured
             equal[name] = False
             clock.say(part=name, failed=f"{type(error).__name__}: {error}")
-        if name == "runs":
-            clock.say(BITS_EQUAL=all(equal.values()), of=[*equal], runs_left_out=clock.left_out)
-        if name == "updates":
-            clock.say(UPDATES_EQUAL=equal[name])
-    return 0 if all(equal.values()) else 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    late.cancel()
+    return summarise(clock, equal)
 
 
 if __name__ == "__main__":

@@ -39,12 +39,16 @@ NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {  # that learn: s
 BOARD = {"observation": "frame", "actions": "absolute"}
 
 
+ENOUGH = 30.0  # seconds without which nothing more is begun
+NO_TIME = "no time was left"
+
+
 class Clock:
     """Seconds since the script began, and the lines that it prints."""
 
     def __init__(self, seconds: float) -> None:
         self._began, self._seconds = time.monotonic(), seconds
-        self.left_out: list[str] = []  # runs that were not compared
+        self.part, self.left_out = "", dict[str, list[str]]()  # what was not done of each part
 
     @property
     def left(self) -> float:
@@ -52,6 +56,17 @@ class Clock:
 
     def say(self, **what: Any) -> None:
         print(json.dumps({"at": round(time.monotonic() - self._began, 1), **what}), flush=True)
+
+    def leave_out(self, what: str, why: str = NO_TIME) -> None:
+        """Say that something is not done, and why."""
+        self.left_out.setdefault(self.part, []).append(what)
+        self.say(part=self.part, left_out=what, why=why)
+
+    def has_time(self, what: str) -> bool:
+        """Return whether something may be begun; else say that it is left out."""
+        if self.left < ENOUGH:
+            self.leave_out(what)
+        return self.left >= ENOUGH
 
 
 def played() -> Iterator[tuple[str, Environment, Policy]]:
@@ -78,15 +93,19 @@ def played() -> Iterator[tuple[str, Environment, Policy]]:
 def compared(clock: Clock, one: Callable[[str], str], names: Sequence[str]) -> bool:
     """Print whether each of these has the bits of the CPU, and return whether all have; processes share the GPU.
 
-    TimeoutError where no time is left, as where the GPU hangs.
+    What has not ended when no time is left, as where the GPU hangs, is left out.
     """
-    equal, context = True, multiprocessing.get_context("spawn")
+    equal, context, waiting = True, multiprocessing.get_context("spawn"), [*names]
     processes = ProcessPoolExecutor(max(1, min(8, hardware.cores())), context)
     try:
         for done in as_completed([processes.submit(timed, one, name) for name in names], max(clock.left, 1)):
             name, error, took = done.result()
+            waiting.remove(name)
             equal = equal and not error
             clock.say(compared=name, bits_equal=not error, error=error, seconds=round(took, 1))
+    except TimeoutError:
+        for name in waiting:
+            clock.leave_out(name)
     finally:
         for process in multiprocessing.active_children():
             process.kill()

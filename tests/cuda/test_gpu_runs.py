@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,15 +196,47 @@ def LostDevice() -> Any:
     return Lost()
 
 
+def HangingDevice() -> Any:
+    from tests.cuda.simulator import Simulator
+
+    class Hanging(Simulator):
+        def run(self, *how: Any) -> None:
+            time.sleep(900)
+
+    return Hanging()
+
+
+def script(*words: str, code: int = 0, **environment: str) -> list[dict[str, Any]]:
+    """Return what the script for GPUs prints."""
+    line, there = [sys.executable, "-m", "benchmarks.exact_gpu", "--tiny", *words], {**os.environ, **environment}
+    done = subprocess.run(line, cwd=ROOT, env=there, capture_output=True, text=True, timeout=900)
+    assert done.returncode == code, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.long
 def test_the_script_for_gpus_takes_no_run_that_fails_for_equal() -> None:
-    line = [sys.executable, "-m", "benchmarks.exact_gpu", "--only", "runs", "--tiny"]
-    there = {**os.environ, **SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:WrongDevice"}
-    done = subprocess.run(line, cwd=ROOT, env=there, capture_output=True, text=True, timeout=900)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert "does not compute the bits" in said[-2]["not_compared"]
-    assert said[-1]["BITS_EQUAL"] is False
-    assert done.returncode == 1
+    wrong = {**SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:WrongDevice"}
+    *_, before, last = script("--only", "runs", code=1, **wrong)
+    assert "does not compute the bits" in before["why"]
+    assert last["BITS_EQUAL"] is False
+
+
+@pytest.mark.long
+def test_the_script_for_gpus_ends_in_time_and_says_what_it_left_out() -> None:
+    hangs = {**SIMULATED, STAND_IN: "tests.cuda.test_gpu_runs:HangingDevice"}
+    last = script("--only", "bits", "updates", "--most", "1", "--seconds", "35", **hangs)[-1]
+    assert last["BITS_EQUAL"] == last["UPDATES_EQUAL"] == "in part"
+    assert last["left_out"] == {"bits": ["acrobot"], "updates": ["all of updates"]}
+
+
+@needs_cuda
+@pytest.mark.long
+def test_the_script_for_gpus_in_its_tiny_form() -> None:
+    there = {VISIBLE: "0", STAND_IN: "tests.cuda.ptx_on_cpu:PtxOnCpu"}
+    last = script("--only", "bits", "updates", "jax", "--most", "1", **there)[-1]
+    assert last["BITS_EQUAL"] is last["UPDATES_EQUAL"] is True
+    assert list(last["left_out"]) == ["jax"]  # which is not installed here
 
 
 @pytest.mark.long
