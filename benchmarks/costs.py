@@ -1,16 +1,20 @@
 """What scaling costs, measured in this run: the master's work, what lies between it and a worker, a generation's own.
 
+    python -m benchmarks.costs
+
 Each is taken where playing costs nothing, so that nothing else is in it: workers that answer at once, or an evaluator
-that does.
+that does. As a program, it prints the CPU time of the master for a generation of two published experiments.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
@@ -19,9 +23,11 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.generations import experiment_of
+from benchmarks.peers import ROOT
 from benchmarks.rollout import Case
 from benchmarks.tables import seconds
 from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.records import Episodes, Played, Player, Result, Task
 from evo.store.store import Store
 from evo.training.beginning import make_algorithm
@@ -228,6 +234,53 @@ def _generations(case: Case, population: int, parents: int, directory: Path, gen
     return took
 
 
+@dataclass
+class Handed:
+    """A pool whose workers answer at once, and the CPU seconds of the master that it takes."""
+
+    pool: Pool
+    seconds: float = 0.0
+
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Return the results in task order."""
+        played: list[Played] = []
+        self.seconds += seconds(lambda: played.append(self.pool.map(tasks)), time.process_time)
+        return played[0]
+
+    def close(self) -> None:
+        """Close the pool."""
+        self.pool.close()
+
+
+def master_of_a_run(name: str, population: int, generations: int, turns: int = 5) -> dict[str, float]:
+    """Return milliseconds of the master's processor a generation of an experiment: medians over turns."""
+    settings = f"ga.population={population}", "validation.every=1000000", "test.every=0"
+    experiment = Experiment.load(ROOT / "experiments" / f"{name}.toml", *settings)
+    algorithm, handed = make_algorithm(experiment, environment_of(experiment.environment)), Handed(idle_pool(2))
+    took: dict[str, list[float]] = {}
+    with (
+        closing(handed),
+        tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as place,
+        Store.create(Path(place) / "run", experiment.to_toml(), experiment.identity()) as store,
+    ):
+        for turn in range(turns + 1):  # the first one compiles
+            spent = dict.fromkeys(("create, rank and rebuild", "hand over", "commit", "make durable"), 0.0)
+            for generation in range(turn * generations, (turn + 1) * generations):
+                moments, before = [time.process_time()], handed.seconds
+                metrics = play_out(algorithm.generation(generation), handed, store)
+                moments.append(time.process_time())
+                store.commit(generation, algorithm.state(), algorithm.record(), {**metrics, "seconds": 1.0})
+                moments.append(time.process_time())
+                store.flush()
+                moments.append(time.process_time())
+                parts = np.diff(moments).tolist()
+                own = [parts[0] - handed.seconds + before, handed.seconds - before, *parts[1:]]
+                spent = {name: spent[name] + part for name, part in zip(spent, own, strict=True)}
+            for name, each in spent.items():
+                took.setdefault(name, []).append(1000 * each / generations)
+    return {name: round(median(each[1:]), 2) for name, each in took.items()}
+
+
 def network(size: int = 1 << 16, messages: int = 200) -> tuple[float, float]:
     """Return the seconds of a small message there and back by TCP on this machine, and bytes a second one way."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -266,3 +319,8 @@ def _echo(server: socket.socket, size: int, messages: int = 200) -> None:
         while left and (part := connection.recv(1 << 18)):
             left -= len(part)
         connection.sendall(b"x")
+
+
+if __name__ == "__main__":
+    for name, population, generations in (("ga_snake", 512, 20), ("ga_snake_seed", 64, 5)):
+        print(name, population, json.dumps(master_of_a_run(name, population, generations)), flush=True)

@@ -54,13 +54,12 @@ def encode(arrays: Arrays) -> bytes:
 def pieces(arrays: Arrays) -> list[Piece]:
     """Return the bytes of `encode` in pieces; a large array is a piece of its own and is not copied."""
     stored = dict(sorted(checked(arrays).items()))
-    if sum(array.nbytes for array in stored.values()) < LARGE:
-        return [_image(stored)[0]]
     between, end = frame(layouts(stored))
     found: list[Piece] = []
     for gap, name in between:
         found += [gap, stored[name].reshape(-1).view(np.uint8).data]
-    return [*found, end]
+    whole = [*found, end]
+    return whole if sum(array.nbytes for array in stored.values()) >= LARGE else [b"".join(whole)]
 
 
 def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], bytes]:
@@ -68,9 +67,9 @@ def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], byte
     return _frame(tuple(expected.items()))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Implement `frame`, cached: libhdf5 takes many times as long for a large array as a copy does."""
+    """Implement `frame`, cached: libhdf5 takes many times as long as a copy does."""
     image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
     sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
     between, at = [], 0

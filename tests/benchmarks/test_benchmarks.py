@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import comparison, game, gpu, gymnax_games, report, rollout, scaling, simulation, startup
 from benchmarks.__main__ import RATIOS, RESULTS, SECTIONS, SMOKE, main, measured
-from benchmarks.costs import Master
+from benchmarks.costs import Master, master_of_a_run
 from benchmarks.peers import ENVIRONMENTS, Peer, searches
 from benchmarks.pool_model import simulate
 from benchmarks.report import Measured
@@ -327,6 +327,13 @@ def test_a_master_that_costs_twenty_times_as_much_as_measured_does_not_pass_the_
     wrong = simulation.empty([replace(x, master=dearer(x.master)) for x in rounds], len(tasks), clock=False)
     assert all(limit.reached(limit.value) for limit in true.limits), true.limits
     assert not any(limit.reached(limit.value) for limit in wrong.limits), wrong.limits
+
+
+def test_every_part_of_a_generation_costs_the_master_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    costs = master_of_a_run("ga_snake", 64, 2, turns=1)
+    assert len(costs) == 4
+    assert min(costs.values()) > 0
 
 
 def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(

@@ -11,7 +11,7 @@ import pytest
 
 from evo.errors import DataError
 from evo.files import arrays as files
-from evo.files.arrays import LARGE, Layout, array_layout, decode, encode, layouts, pieces
+from evo.files.arrays import LARGE, Arrays, Layout, array_layout, decode, encode, layouts, pieces
 
 ARRAYS = {"weights": np.arange(600, dtype=np.float32).reshape(6, 100), "flags": np.array([True, False])}
 EXPECTED = {"weights": Layout("<f4", (6, 100))}
@@ -25,16 +25,23 @@ def test_equal_arrays_are_equal_bytes_and_come_back_equal() -> None:
     assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
 
 
-def test_large_arrays_stand_in_a_file_as_hdf5_puts_them_and_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_hdf5(arrays: Arrays) -> bytes:
+    """Return the file that libhdf5 writes with the values of the arrays."""
+    return files._image(dict(sorted(files.checked(arrays).items())))[0]
+
+
+def test_arrays_stand_in_a_file_as_hdf5_puts_them_and_large_ones_are_not_copied() -> None:
     weights = np.random.default_rng(1).random((3, LARGE // 4 + 7), np.float32)
     large = {"weights": weights, "champion": weights[:0], "none": np.int64(3), "steps": np.arange(5), "z": weights[1]}
     own = [piece for piece in pieces(large) if np.shares_memory(np.frombuffer(piece, np.uint8), weights)]
     assert [len(piece) for piece in own] == [weights.nbytes, weights[1].nbytes]
     again, data = encode({name: array + 1 for name, array in large.items()}), encode(large)
     assert np.array_equal(decode(data, layouts(large), "file")["weights"], weights)
-    monkeypatch.setattr(files, "LARGE", 1 << 62)  # so that HDF5 writes them itself
-    assert data == encode(large)
-    assert again == encode({name: array + 1 for name, array in large.items()})
+    assert data == by_hdf5(large)
+    assert again == by_hdf5({name: array + 1 for name, array in large.items()})
+    small = {name: array[:7] if array.ndim else array for name, array in large.items() if name != "weights"}
+    assert encode(small) == by_hdf5(small)
+    assert encode(ARRAYS) == by_hdf5(ARRAYS)
 
 
 def test_threads_write_side_by_side() -> None:
