@@ -142,7 +142,7 @@ class Journal:
 
     def damaged(self) -> DataError:
         """Return the error that says so."""
-        return DataError(f"{self._path}: is damaged; move it away to race the trials again")
+        return DataError(f"{self._path}: is damaged; move its folder away, with the runs, to race the trials again")
 
 
 def _typed(name: str, known: Mapping[str, Any]) -> str:

@@ -297,7 +297,7 @@ def test_a_journal_that_was_changed_is_refused_and_decides_nothing(
         file.write_bytes(with_checksum(found))
     else:
         file.write_text(json.dumps({**found, "crc": checksum}, sort_keys=True, separators=(",", ":")))
-    with pytest.raises(DataError, match=r"^runs/sweep-tiny/sweep\.json: is damaged; move it away"):
+    with pytest.raises(DataError, match=r"^runs/sweep-tiny/sweep\.json: is damaged; move its folder away"):
         Race(settings, Journal(settings.directory, chosen), trainer).side_by_side(trials)
 
 
