@@ -132,7 +132,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             _say(f"{bug}; please report it with the lines above and the command:\n{command}")
         else:
             again = isinstance(known, DataError) or " resume " in str(known)  # resuming would fail too, or is named
-            late = summary.run_dir and summary.generations and not again
+            late = summary.run_dir and summary.generations and not again and os.path.isdir(summary.run_dir)
             _say(f"{known}; {_saved(summary)}" if late else str(known))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"

@@ -501,3 +501,16 @@ def test_notices_that_differ_in_numbers_are_counted_and_not_repeated(
         "note: step gave the reward 9e9 (10 of this kind)",
         "note: step gave the reward 99e9 (100 of this kind)",
     ]
+
+
+def test_of_a_run_whose_directory_was_removed_nothing_is_said_to_be_saved(small: Path) -> None:
+    words = ("small.toml", "--run-dir", "run", "--generations", 100_000)
+    with command(small, *words) as process:
+        after(process, 2)
+        process.send_signal(signal.SIGSTOP)
+        shutil.rmtree(small / "run")
+        process.send_signal(signal.SIGCONT)
+        _, error = process.communicate(timeout=120)
+    assert process.returncode == 5
+    assert "run" in (said := error.splitlines()[-1])
+    assert "saved" not in said
