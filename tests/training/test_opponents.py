@@ -71,22 +71,22 @@ def named(request: Request) -> list[tuple[int, int]]:
 
 def test_the_population_names_its_own_opponents_by_seed_and_generation() -> None:
     one, other = opponents_of(["population"]), opponents_of(["population"], seed=2)
-    found = named(one.matched(request_of(50, 4), 3))
+    found = named(one.matched(request_of(50, 4), 3, 3))
     assert len(found) == 6
     assert {row for row, _ in found} == {0}
-    assert found == named(opponents_of(["population"]).matched(request_of(50, 4), 3))
-    assert found != named(one.matched(request_of(50, 4), 4))
-    assert found != named(other.matched(request_of(50, 4), 3))
+    assert found == named(opponents_of(["population"]).matched(request_of(50, 4), 3, 3))
+    assert found != named(one.matched(request_of(50, 4), 4, 4))
+    assert found != named(other.matched(request_of(50, 4), 3, 3))
 
 
 def test_former_champions_are_published_behind_the_parents() -> None:
     opponents = opponents_of(["hall", "population"])
-    before = opponents.matched(request_of(10, 4), 0)
+    before = opponents.matched(request_of(10, 4), 0, 0)
     assert before.weights is not None
     assert len(before.weights) == 4  # nobody is in the hall of fame yet
     for value in (7, 8):
         opponents.admit(np.full(3, value, np.float32), value)
-    after = opponents.matched(request_of(10, 4), 1)
+    after = opponents.matched(request_of(10, 4), 1, 1)
     assert after.weights is not None
     assert after.weights[4:].tolist() == [[7.0] * 3, [8.0] * 3]
     rows = [row for row, _ in named(after)]
@@ -94,7 +94,7 @@ def test_former_champions_are_published_behind_the_parents() -> None:
     assert all(row == 0 for row in rows[1::2])
     again = opponents_of(["hall", "population"])
     again.restore(opponents.state())
-    assert named(again.matched(request_of(10, 4), 1)) == named(after)
+    assert named(again.matched(request_of(10, 4), 1, 1)) == named(after)
     assert opponents.state()[HALL].shape == (2, 3)
     assert opponents.state()[SINCE].tolist() == [7, 8]
     assert opponents_of(["population"]).state() == {}
@@ -111,7 +111,7 @@ def test_finalists_meet_champions_from_the_first_one_to_the_newest() -> None:
         assert len({*ours}) == len(ours) == min(3, value + 1)
         assert 0 in ours
     request = request_of(10, 4)
-    assert opponents.matched(request, 1) is request  # training is against baselines
+    assert opponents.matched(request, 1, 1) is request  # training is against baselines
     assert len(opponents_of(["hall"]).of_validation()) == 0
 
 
@@ -223,13 +223,13 @@ def test_prioritised_opponents_are_those_that_finalists_lose_to() -> None:
     lost = np.array([[-1, 0, 1, -1, 0, 1], [1, 0, -1, -1, 1, 1]])
     opponents.note([lost, lost[:, :3]])
     assert opponents.state()[LOST].tolist() == [333, 0, 666]
-    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 5))]
+    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 5, 5))]
     counts = [rows.count(4 + k) for k in range(3)]
     assert counts[1] == 0  # one of a million
     assert 20 < counts[0] < 60  # a fifth of 200
     again = prioritised()
     again.restore(opponents.state())
-    assert named(again.matched(request_of(10, 4), 5)) == named(opponents.matched(request_of(10, 4), 5))
+    assert named(again.matched(request_of(10, 4), 5, 5)) == named(opponents.matched(request_of(10, 4), 5, 5))
 
 
 def test_recent_opponents_are_the_newest_champions() -> None:
@@ -238,7 +238,7 @@ def test_recent_opponents_are_the_newest_champions() -> None:
     found = set()
     for number in range(40):
         opponents.admit(np.full(3, number, np.float32), number)
-        rows = [row - 4 for row, _ in named(opponents.matched(request_of(10, 4), number))]
+        rows = [row - 4 for row, _ in named(opponents.matched(request_of(10, 4), number, number))]
         assert all(max(0, number - 2) <= row <= number for row in rows)
         found |= {number - row for row in rows}
     assert found == {0, 1, 2}
@@ -247,12 +247,12 @@ def test_recent_opponents_are_the_newest_champions() -> None:
 def test_baselines_play_in_turn_with_networks_and_all_seats_are_named_where_segments_are_played() -> None:
     table = {"players": ["population", "perfect", "hall", "random"], "count": 6, "learn_from": "all"}
     opponents = NetworkOpponents(1, curriculum(tictactoe.Options(id="tictactoe", training={"opponents": table})))
-    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 0))]
+    rows = [row for row, _ in named(opponents.matched(request_of(10, 4), 0, 0))]
     assert rows == [0, ITSELF - 2, 0, ITSELF - 1, 0, ITSELF - 2]  # nobody is in the hall of fame yet
     states = EnvStates(np.zeros((8, 4), np.uint8), SEEDS, *np.zeros((2, 8), np.int64))
     segment = Request(np.zeros((1, 3), np.float32), [Task(WeightSource.of_row(), Segment(states, 4))])
     opponents.admit(np.zeros(3, np.float32), 0)
-    rows = [row for row, _ in named(opponents.matched(segment, 1))]
+    rows = [row for row, _ in named(opponents.matched(segment, 1, 1))]
     assert rows == [ITSELF, ITSELF - 2, 1, ITSELF - 1, ITSELF, ITSELF - 2]
 
 
