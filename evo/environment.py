@@ -126,11 +126,15 @@ class Starts(NamedTuple):
 
     searches: int = 1
     generations: int = 0  # of each; 0: there is one search
-    enough: float = math.inf  # median return with which a search goes on at once, and no other begins
+    enough: float = math.inf  # median return of candidates with which a search goes on at once, and no other begins
 
     def identity(self) -> list[float]:
         """Return what the results of a run depend on."""
         return [part for part in self if part < math.inf]
+
+    def in_unit(self, unit: float) -> Starts:
+        """Return these for records in which a mean return of 1 is `unit`."""
+        return self._replace(enough=self.enough * unit)
 
 
 ONE_SEARCH = Starts()

@@ -91,7 +91,8 @@ class RunOptions(Section):
         0, ge=0, le=10_000_000, description="generations of each search, where there are several starts"
     )
     start_return: float | None = added(
-        None, description="median return with which a search goes on at once, and no other begins; not set = never"
+        None,
+        description="median return of candidates with which a search goes on at once, the last one; not set = never",
     )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(

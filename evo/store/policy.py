@@ -18,7 +18,7 @@ from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
 from evo.plugins.mistakes import mistake
 from evo.plugins.registry import find, loaded
-from evo.records import Algorithm, Arrays
+from evo.records import Algorithm, Arrays, unit_of
 from evo.setup import Setup
 from evo.workers import hardware
 
@@ -140,6 +140,7 @@ def setup_of(
     environment = curriculum.environment(0)
     first = None if environment.problem is None else environment.problem.first
     threads = min(hardware.cores(), experiment.workers.processes)
+    recorded = unit_of(np.empty(0, environment.returns_type)) * experiment.options.episodes_per_candidate()
     return Setup(
         seed=experiment.run.seed,
         network=experiment.network(),
@@ -148,7 +149,7 @@ def setup_of(
         learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
         start=first if start is None else start,
         curriculum=curriculum if curriculum.training or curriculum.evaluation.opponents else None,
-        starts=ONE_SEARCH if experiment.learns else experiment.run.searches,
+        starts=ONE_SEARCH if experiment.learns else experiment.run.searches.in_unit(recorded),
     )
 
 
