@@ -96,6 +96,12 @@ def test_the_cases_are_of_every_game_of_one_player_and_of_the_networks_of_experi
         assert Experiment.load(ROOT / "experiments" / f"{name}.toml").network().size in sizes
 
 
+def keep_programs() -> None:
+    """Let Numba read its environment now, which it does before it compiles where that has changed, and not later."""
+    kernel_cache.config.reload_config()
+    kernel_cache.use("evo")
+
+
 @needs_cuda
 @pytest.mark.long
 @pytest.mark.parametrize("case", ALL, ids=str)
@@ -103,6 +109,7 @@ def test_ptx_that_a_cpu_runs_in_both_orders_of_threads(case: Case, monkeypatch: 
     from evo.cuda import compiling
     from tests.cuda.ptx_on_cpu import PtxOnCpu
 
+    keep_programs()
     number = ALL.index(case)
     envs, recorded = 40 * (number in SEGMENTS), number in RECORDED
     assert compare(case, PtxOnCpu(), envs=envs, steps=30, recorded=recorded) > 500
@@ -178,8 +185,8 @@ def test_a_game_with_a_sine_of_libm_is_refused_and_a_kernel_is_compiled_once(
     from tests.cuda.ptx_on_cpu import PtxOnCpu
 
     case = ALL[0]
-    kernel_cache.config.reload_config()  # which Numba does before it compiles where its environment has changed
-    compare(case, PtxOnCpu(), 2, 2, 0)  # imports what sets the directory again
+    compare(case, PtxOnCpu(), 2, 2, 0)  # imports what sets the directory
+    keep_programs()
     monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path))
     compare(case, PtxOnCpu(), 2, 2, 0)
     (program,) = tmp_path.glob("play_episodes.ptx-*")

@@ -138,7 +138,7 @@ def test_a_device_that_is_missing_or_has_other_bits_ends_a_run_with_5(tmp_path: 
 @needs_cuda
 @pytest.mark.skipif(bool(hardware.found()), reason="it has a GPU")
 def test_a_gpu_that_does_not_exist_ends_a_run_also_beside_workers_on_cpus(tmp_path: Path) -> None:
-    words = ("tiny.toml", "--set", "workers.kind=gpu", "--set", "workers.count=2")
+    words = ("tiny.toml", "--set", "workers.kind=gpu", "--set", "workers.count=2", "--generations", "100000")
     assert "NVIDIA's driver cannot be loaded" in run(tmp_path, *words, code=5, **{VISIBLE: "63"})["error"]
 
 
