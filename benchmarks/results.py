@@ -219,9 +219,9 @@ def page(results: dict[str, Any]) -> str:
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
             "Runs whose arithmetic is exact are repeated bit for bit on every machine. *Processor time* is that of",
             "training and validation, of all threads and processes together, on one core of an AMD EPYC (Zen 5) with",
-            "other work, or of the processor that is named (znver3: a shared AMD EPYC, a quarter as fast). Two cores",
-            "take about half as long. Short runs of a first seed that took longer than those of the others also",
-            "compiled kernels, which was counted when they were measured, and is not now.",
+            "other work, or of the processor that is named (znver3: a shared AMD EPYC, a quarter as fast; rocketlake:",
+            "a shared Intel Xeon). Two cores take about half as long. Short runs of a first seed that took longer than",
+            "those of the others also compiled kernels, which was counted when they were measured, and is not now.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
             "| processor time | arithmetic |",

@@ -91,8 +91,7 @@ class RunOptions(Section):
         0, ge=0, le=10_000_000, description="generations of each search, where there are several starts"
     )
     start_return: float | None = added(
-        None,
-        description="median return of candidates with which a search goes on at once, the last one; not set = never",
+        None, description="candidates' median return at which a search goes on and no other begins; not set = never"
     )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
