@@ -80,12 +80,14 @@ def go_on(_: object = None) -> None:
 class Progress:
     """What a process does, at most once every `OFTEN` seconds, while its task is played; at first nothing.
 
-    `say_compiled` is called with the name of each kind of kernels that a process has compiled as it starts.
+    `say_compiled` is called with the name of each kind of kernels that a process has compiled as it starts, and
+    `say_called` with that of a user's function that is called then.
     """
 
     def __init__(self) -> None:
         self.tell: Callable[[], object] | None = None
         self.say_compiled: Callable[[str], object] = str
+        self.say_called: Callable[[str], object] = str
         self._told = 0.0
 
     def made(self) -> None:

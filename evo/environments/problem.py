@@ -71,6 +71,11 @@ class Problem:
         """The name of the function, or of the class of an object that is called."""
         return str(getattr(self.fitness, "__qualname__", type(self.fitness).__qualname__))
 
+    @property
+    def module(self) -> str:
+        """The name of the module that defines the function; what C defines may have none."""
+        return getattr(self.fitness, "__module__", None) or "builtins"
+
     @functools.cached_property
     def first(self) -> NDArray[np.float32]:
         """The vector where the search begins, within the bounds; ConfigurationError: it is not one.  # [P]"""
@@ -132,8 +137,7 @@ class Problem:
         except (Exception, SystemExit) as error:
             if is_passed_on(error):
                 raise
-            module = getattr(self.fitness, "__module__", None) or "builtins"  # of what C defines
-            raise mistakes.of_function(module, self.name, error, self.fitness) from error
+            raise mistakes.of_function(self.module, self.name, error, self.fitness) from error
         if self.minimise:
             values[0] = -values[0]
         return values

@@ -80,6 +80,7 @@ class ProblemCalls:
     def seed_check(self) -> str:
         """Return "ignored" where two calls with the first vector and the same seed differ; else ""."""
         clock.progress.made()
+        clock.progress.say_called(f"{self._problem.module}:{self._problem.name}")
         try:
             one, other = (float(self._values(self._problem.first, PROBED)[0]) for _ in range(2))
         except ConfigurationError:  # zeros, where the search does not begin; else it is named where it is played

@@ -150,6 +150,7 @@ class Slot:
     channel: Channel | None = None  # None: no worker
     pid: int = 0
     ready: bool = False
+    calls: str = ""  # the user's function that its worker has called last, as it starts
     tickets: dict[int, int] = field(default_factory=dict)  # of the task that it plays, then of those next: their bytes
     since: float = 0.0  # monotonic seconds when it was started, got its task, or last answered
     losses: int = 0  # workers lost in a row before they had played anything, or by their GPU
@@ -183,7 +184,7 @@ class Slot:
 
     def fill(self, channel: Channel, pid: int) -> None:
         """Put a new worker in; it sends a message when it is ready."""
-        self.channel, self.pid, self.since = channel, pid, time.monotonic()
+        self.channel, self.pid, self.since, self.calls = channel, pid, time.monotonic(), ""
 
     @property
     def ticket(self) -> int | None:

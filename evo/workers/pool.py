@@ -250,9 +250,11 @@ class Pool(AbstractContextManager["Pool"]):
         overdue = now.lost(slot.ticket) + slot.cuda * slot.losses
         return self._deadlines.of(now.episodes(slot.tickets if slot.cuda else [slot.ticket])) * GROWTH**overdue
 
-    def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | None, now: Round) -> None:
+    def _take(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...] | str | None, now: Round) -> None:
         if message is None:  # it makes progress
             slot.since = time.monotonic()
+        elif isinstance(message, str):
+            slot.calls = message
         elif isinstance(message, tuple):
             self._answer(slot, Answer(*message), now)
         elif isinstance(message, GivesUp):
@@ -297,9 +299,10 @@ class Pool(AbstractContextManager["Pool"]):
         if ticket is None:
             slot.losses += 1
             if slot.losses >= STARTS:
+                called = slot.calls and f"; it was calling {slot.calls}"
                 raise ResourceError(
                     f"worker {slot.number} was lost {STARTS} times in a row before it had played anything; "
-                    f"the last one {why}"
+                    f"the last one {why}{called}"
                 )
         elif ticket in now:
             now.put_back(ticket, why)

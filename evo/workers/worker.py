@@ -256,6 +256,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         os.environ.update(environment)
         threading.Thread(target=leave_with_master, args=(channel.fileno(), _leave), daemon=True).start()
         try:
+            clock.progress.say_called = channel.send
             with watched(channel, spec):
                 player: Player = named(spec.player)(spec.context)
             clock.progress.tell = partial(channel.send, None)
