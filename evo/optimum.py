@@ -12,7 +12,7 @@ from inspect import signature
 from math import inf, isfinite, log
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, NoReturn, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -172,6 +172,9 @@ class Search:
         self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
         self._sign, self._asked = -1.0 if minimise else 1.0, np.empty((0, network.size), np.float32)
         self.best, self.fitness = problem.first, -self._sign * inf  # the best vector [P] so far, and its fitness
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Search is neither pickled nor copied: keep its state(), and restore() it in one like this")
 
     @property
     def generation(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
 import math
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -21,7 +23,7 @@ import pytest
 
 import evo
 from evo.environments.problem import Problem
-from evo.errors import ConfigurationError, MissingPluginError
+from evo.errors import ConfigurationError, MissingPluginError, ResourceError
 from evo.plugins import registry
 from tests.helpers.calling import called, summary_of
 from tests.helpers.sampling import sampled
@@ -435,6 +437,20 @@ def test_what_is_masked_is_no_number_and_what_cannot_be_called_hears_of_no_progr
         with pytest.raises(ConfigurationError, match=r"is neither a number nor a vector|progress: True is not a func"):
             evo.minimise(lambda x: 0.0, generations=1, run_dir=tmp_path / "run", **words)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_function_whose_first_call_ends_the_worker_is_named(tmp_path: Path) -> None:
+    ended = r"the last one exited with status 3; it was calling tests\.plugins\.curves:exits$"
+    with pytest.raises(ResourceError, match=ended):
+        evo.maximise(curves.exits, 2, workers=2, run_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_search_is_not_copied_and_says_what_to_keep(copied: Callable[[object], object]) -> None:
+    search = evo.Search(2)
+    search.ask()
+    with pytest.raises(TypeError, match=r"^a Search is neither pickled nor copied: .*state\(\).*restore\(\)"):
+        copied(search)
 
 
 def test_mistakes_in_telling_are_named() -> None:
