@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,16 @@ def plain(value: Any) -> Any:
         return os.fspath(value)
     as_python = getattr(value, "tolist", None)
     return as_python() if callable(as_python) else value
+
+
+def value_of(text: str) -> object:
+    """Return the TOML value of this text, or the text itself where it is no TOML; ValueError: it is not UTF-8."""
+    text.encode()
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tables["value"] if len(tables) == 1 else text
 
 
 def value_text(value: object) -> str:

@@ -15,7 +15,7 @@ from evo.files.durable import read_file
 from evo.files.layout import LARGEST_CHAMPION, NETWORKS, near
 from evo.mistakes import Mistake, name_of, shown
 from evo.networks.model_files import layers_in, refuse_graph
-from evo.toml import plain
+from evo.toml import plain, value_of
 
 Keys = tuple[str, ...]  # of a value, from the top of the file
 Hosts = Literal["typed", "refused", "ignored", "kept"]  # what becomes of hosts that a file names; see `Experiment.load`
@@ -144,7 +144,7 @@ class ExperimentFile:
         try:
             ".".join(path).encode()
             if isinstance(self.tables.get(path[0], {}), dict):
-                self._put(path, _value(value) if isinstance(value, str) else value, source)
+                self._put(path, value_of(value) if isinstance(value, str) else value, source)
         except (ValueError, RecursionError) as error:
             reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
             self.mistakes.append(f"{source}: {printable(reason)}")
@@ -219,16 +219,6 @@ def _explained(file: str, text: str, message: str) -> str:
     if not match[1]:
         return f"{file}:{max(1, len(text.splitlines()))}: {reason} at the end of the file"
     return f"{file}:{match[1]}: {reason} at column {match[2]}"
-
-
-def _value(text: str) -> object:
-    """Return the TOML value of this text, or the text itself where it is no TOML; ValueError: it is not UTF-8."""
-    text.encode()
-    try:
-        tables = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return tables["value"] if len(tables) == 1 else text
 
 
 def key_lines(text: str) -> dict[Keys, int]:

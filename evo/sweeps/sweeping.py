@@ -28,7 +28,7 @@ from evo.errors import (
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
-from evo.sweeps.trials import Axis, PlannedSweep, Trial, Values, axes_of
+from evo.sweeps.trials import TRIED, Axis, PlannedSweep, Trial, Values, axes_of
 
 Scores = dict[str, tuple[float, ...]]
 Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
@@ -259,7 +259,7 @@ class Study:
 
     def _values(self, trial: Any) -> Values:
         return {
-            axis.key: f"{value:.6g}" if isinstance(value := trial.params[axis.key], float) else str(value)
+            axis.key: f"{value:{TRIED}}" if isinstance(value := trial.params[axis.key], float) else str(value)
             for axis in self._axes
         }
 

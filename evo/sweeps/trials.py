@@ -23,6 +23,7 @@ from evo.files.hashing import first_hash
 from evo.records import LARGEST_FLOAT
 from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal
+from evo.toml import value_of
 from evo.training.beginning import opponents_in_files, start_of
 
 NUMBER = r"[+-]?(?:\d(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -36,6 +37,7 @@ REFUSED = {  # keys of options that trials have in common, and why
     "test": "it changes no training",
     "workers": "it changes no result",
 }
+TRIED = ".6g"  # how a number of a range is written that is not whole
 TRAINING = "environment.training"
 MOST_TRIALS, MOST_SEEDS = 10_000, 100
 SHORTEST, LONGEST = 1, 120  # characters of a trial's name
@@ -87,11 +89,23 @@ def axis_of(text: str) -> Axis:
     if match := RANGE.fullmatch(values):
         return _range(key, *match.groups())
     listed = _split(values)
-    if twice := [value for place, value in enumerate(listed) if value in listed[:place]]:
-        raise ConfigurationError(f"--over {key}: {twice[0]} is named twice")
     if not all(listed):
         raise ConfigurationError(f"--over {key}: a value is empty in {values!r}")
+    meant = [_meant(value) for value in listed]
+    if twice := [place for place, value in enumerate(meant) if value in meant[:place]]:
+        value, first = listed[twice[0]], listed[meant.index(meant[twice[0]])]
+        spelt = "" if value == first else f", first as {first}"
+        raise ConfigurationError(f"--over {key}: {value} is named twice{spelt}")
     return Axis(key, tuple(listed))
+
+
+def _meant(text: str) -> tuple[bool, object]:
+    """Return what a value is, however it is spelt, and whether it is a truth, which Python takes for a number."""
+    try:
+        value = value_of(text)
+    except (ValueError, RecursionError):  # the experiment refuses it
+        value = text
+    return isinstance(value, bool), value
 
 
 def _range(key: str, first: str, last: str, log: str | None) -> Axis:
@@ -101,6 +115,9 @@ def _range(key: str, first: str, last: str, log: str | None) -> Axis:
         raise ConfigurationError(f"--over {key}: {first:.40}..{last:.40} goes beyond {LARGEST_FLOAT:g}")
     if low >= high:
         raise ConfigurationError(f"--over {key}: {first}..{last} must go from the lower to the higher number")
+    if not whole and f"{low:{TRIED}}" == f"{high:{TRIED}}":
+        one = f"{first}..{last} is one number, {low:{TRIED}}, in the six digits that are tried"
+        raise ConfigurationError(f"--over {key}: {one}; give ends that are further apart")
     if log and low <= 0:
         raise ConfigurationError(f"--over {key}: a logarithmic range begins above 0, not at {first}")
     return Axis(key, (), low, high, bool(log), whole)

@@ -70,6 +70,8 @@ class Trainer:
         ("policy.conv=[[8, 3, 2]],[[4, 3, 1], [8, 3, 1]]", ("[[8, 3, 2]]", "[[4, 3, 1], [8, 3, 1]]")),
         ('environment.training={rewards = {fruit = 1, death = 0}},{}', ("{rewards = {fruit = 1, death = 0}}", "{}")),
         ('policy.inference="lanes","a,b"', ('"lanes"', '"a,b"')),
+        ("environment.training.walls=true,1", ("true", "1")),  # the experiment says which of them it has
+        ("ga.sigma=1,1" + "0" * 5000, ("1", "1" + "0" * 5000)),
     ],
 )  # fmt: skip
 def test_values_are_listed_with_commas_outside_of_brackets_and_quotes(text: str, values: tuple[str, ...]) -> None:
@@ -81,6 +83,8 @@ def test_a_range_has_two_ends_and_is_whole_where_both_are() -> None:
     assert axis_of("ga.population=16..512") == Axis("ga.population", (), 16, 512, whole=True)
     assert not axis_of("ppo.learning_rate=1e-4..1e-2").whole
     assert axis_of("ga.population=1_000..2_000").high == 2000
+    assert axis_of("ga.population=1000000..1000001").whole
+    assert axis_of("ga.sigma=0.123456..0.123457").high == 0.123457
     assert axis_of("ga.population=1..1__0").values == ("1..1__0",)  # which the experiment refuses
 
 
@@ -91,7 +95,14 @@ def test_a_range_has_two_ends_and_is_whole_where_both_are() -> None:
         ("ga.sigma=", "must be an option and its values"),
         ("sigma=1,2", "must be an option and its values"),
         ("ga.sigma=1,1", "1 is named twice"),
+        ("ga.sigma=0.2,0.1,0.10", "0.10 is named twice, first as 0.1$"),
+        ("ga.sigma=1,1.0", "1.0 is named twice, first as 1$"),
+        ("policy.kind=mlp,'mlp'", "'mlp' is named twice, first as mlp$"),
+        ("policy.dense=[8, 4],[8,4]", r"\[8,4\] is named twice, first as \[8, 4\]$"),
         ("ga.sigma=1,,2", "a value is empty"),
+        ("ga.sigma=,,1", "a value is empty"),
+        ("ga.sigma=0.1234567..0.1234568", r"0.1234567..0.1234568 is one number, 0.123457, in the six digits"),
+        ("ga.sigma=1000000.0..1000001:log", "is one number, 1e.06, in the six digits"),
         ("ga.sigma=1..0.5", "must go from the lower to the higher number"),
         ("ga.sigma=0..1:log", "begins above 0"),
         ("ga.sigma=0.1..1e400", "goes beyond 1e"),
