@@ -73,8 +73,7 @@ class EnvironmentOptions(Section):
     def _fit_for_training(self) -> Self:
         if self.training_generations and not self.training:
             raise ValueError("training_generations: training is empty, so there is nothing that could end")
-        for number, changes in enumerate(self.changes):
-            name = f"training[{number}]" if isinstance(self.training, list) else "training"
+        for name, changes in self.changes.items():
             if fixed := changes.keys() & OF_TRAINER:
                 raise ValueError(f"{name}: {', '.join(sorted(fixed))} cannot be another one")
             if wrong := mistakes_text(type(self), self._with(changes)):
@@ -82,15 +81,15 @@ class EnvironmentOptions(Section):
         return self
 
     @property
-    def changes(self) -> list[dict[str, JsonValue]]:
-        """Return what training changes, a dict for each generation in turn; empty: nothing."""
+    def changes(self) -> dict[str, dict[str, JsonValue]]:
+        """Return what training changes, for each generation in turn, by the place in the section; empty: nothing."""
         if isinstance(self.training, list):
-            return self.training
-        return [self.training] if self.training else []
+            return {f"training[{number}]": one for number, one in enumerate(self.training)}
+        return {"training": self.training} if self.training else {}
 
     def in_training(self) -> tuple[Self, ...]:
         """Return the options that training episodes have, of each generation in turn; empty: these."""
-        return tuple(type(self).model_validate(self._with(changes)) for changes in self.changes)
+        return tuple(type(self).model_validate(self._with(changes)) for changes in self.changes.values())
 
     def _with(self, changes: dict[str, JsonValue]) -> dict[str, Any]:
         options = self.model_dump(exclude=IN_TRAINING)

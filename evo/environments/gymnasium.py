@@ -76,7 +76,9 @@ class Options(EnvironmentOptions):
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
         others = {
-            name for changes in self.changes for name in changes.keys() & {"kwargs", "normalise", "stack", "wrappers"}
+            name
+            for changes in self.changes.values()
+            for name in changes.keys() & {"kwargs", "normalise", "stack", "wrappers"}
         }
         if self.normalise and others:
             raise ValueError(

@@ -20,7 +20,6 @@ from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START, near
-from evo.games.declaration import GameOptions
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code, registry
@@ -33,6 +32,7 @@ from evo.store.policy import algorithm_of, setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
+from evo.training.opponents import files_named
 from evo.training.validation import EPISODES_PER_TASK, Validated
 from evo.workers import devices
 
@@ -265,12 +265,12 @@ def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
     ConfigurationError: one is missing, or of another network. DataError: one is none.
     """
     network, found = experiment.network(), list[NDArray[np.float32]]()
-    for file, name in _files_of_opponents(experiment):
-        champion = _read(experiment, "environment.opponents.files", file)
+    for (file, name), option in zip(_files_of_opponents(experiment), files_named(experiment).values(), strict=True):
+        champion = _read(experiment, option, file)
         try:
             found.append(fit(champion.weights, champion.layers, network))
         except ConfigurationError as error:
-            raise ConfigurationError(f"environment.opponents.files: {name}: {error}") from error
+            raise ConfigurationError(f"{option}: {name}: {error}") from error
     return np.array(found, np.float32).reshape(-1, network.size)
 
 
@@ -292,9 +292,7 @@ def _files_of_opponents(experiment: Experiment) -> list[tuple[Path, str]]:
 
 def copies_of_opponents(experiment: Experiment, directory: Path) -> dict[Path, str]:
     """Return where a run directory has a copy of each of `opponents.files`."""
-    tables = [experiment.environment, *experiment.environment.in_training()]
-    files = dict.fromkeys(name for one in tables if isinstance(one, GameOptions) for name in one.opponents.files)
-    return {directory / OPPONENT.format(place): name for place, name in enumerate(files)}
+    return {directory / OPPONENT.format(place): name for place, name in enumerate(files_named(experiment))}
 
 
 def keep(experiment: Experiment, store: Store) -> None:

@@ -33,10 +33,12 @@ from evo.records import (
 from evo.report.page import write_report
 from evo.run import train
 from evo.store.run import Run
+from evo.training.beginning import opponents_in_files
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents, without_effect
 from evo.training.validation import Validated
 from tests.helpers.calling import called, summary_of
 
+HALL_OF_FILE = {"players": ["hall", "random"], "files": ["none.h5"]}
 SEEDS = np.arange(8, dtype=np.uint64)
 
 
@@ -303,6 +305,25 @@ def test_prioritised_opponents_need_the_hall_in_validation() -> None:
         curriculum(tictactoe.Options(id="tictactoe", training=of_training))
 
 
+@pytest.mark.parametrize(
+    ("environment", "option"),
+    [
+        ({"training": {"opponents": HALL_OF_FILE}}, "environment.training.opponents.files"),
+        ({"training": [{}, {"opponents": HALL_OF_FILE}]}, "environment.training[1].opponents.files"),
+        (
+            {"opponents": {**HALL_OF_FILE, "players": ["hall", "random"]}, "training": [{}]},
+            "environment.opponents.files",
+        ),
+    ],
+)
+def test_a_file_of_an_opponent_that_is_missing_is_said_with_the_option_that_names_it(
+    environment: dict[str, Any], option: str
+) -> None:
+    experiment = Experiment.build(run={"algorithm": "ga"}, environment={"id": "tictactoe", **environment})
+    with pytest.raises(ConfigurationError, match=rf"^{re.escape(option)}: none\.h5: no such file or directory"):
+        opponents_in_files(experiment)
+
+
 @pytest.mark.long
 def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN)
@@ -327,7 +348,9 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     assert "gone" not in called(tmp_path, *words, "--run-dir", "third", code=2)[1]
     other = ("--set", "policy.dense=[4]", "--run-dir", "third")
     (tmp_path / "gone").rename(tmp_path / "first")
-    assert "environment.opponents.files: first: its layers are not" in called(tmp_path, *words, *other, code=2)[1]
+    assert (
+        "environment.training.opponents.files: first: its layers are not" in called(tmp_path, *words, *other, code=2)[1]
+    )
 
 
 IN_VALIDATION = RUN.replace(
