@@ -105,9 +105,9 @@ class RunOptions(Section):
 
     def _check(self) -> None:
         if (self.starts > 1) != (self.start_generations > 0):
-            raise ValueError("start_generations: set it where there are several starts, and nowhere else")
+            raise ValueError("start_generations, starts: set it where there are several starts, and nowhere else")
         if self.starts == 1 and self.start_return is not None:
-            raise ValueError("start_return: there is one search; set it where there are several starts")
+            raise ValueError("start_return, starts: there is one search; set it where there are several starts")
 
     @property
     def searches(self) -> Starts:

@@ -24,7 +24,7 @@ def module_of_file(given: str) -> str:
     if not given.endswith(".py"):
         return given
     path = Path(os.path.abspath(given))
-    if not path.is_file() or not path.is_relative_to(Path.cwd()):
+    if not os.path.isfile(path) or not path.is_relative_to(Path.cwd()):
         return given
     parts = path.relative_to(Path.cwd()).with_suffix("").parts
     return ".".join(parts) if all(map(is_name, parts)) and parts[-1] != "__init__" else given
@@ -42,7 +42,7 @@ def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         return import_module(name)
     except (ImportError, ValueError, TypeError) as error:
         file = Path(os.path.abspath(name))
-        if file.suffix == ".py" and file.is_file() and not file.is_relative_to(Path.cwd()):
+        if file.suffix == ".py" and os.path.isfile(file) and not file.is_relative_to(Path.cwd()):
             what = f"cannot be named from here: type the command in {file.parent}, with --plugin {file.stem}"
         elif name.endswith(".py") or "/" in name or name.startswith("."):
             dotted = ".".join(part for part in Path(name.removesuffix(".py")).parts if part not in ("/", "..", "."))
@@ -101,7 +101,7 @@ def _found_in(module_name: str, experiment: str | Path | None) -> str:
         return ""
     folders = [*sorted(Path().glob("*")), *([] if experiment is None else [Path(experiment).parent])]
     for file in (folder / f"{module_name}.py" for folder in folders):
-        if file.is_file():
+        if os.path.isfile(file):  # a name may be longer than that of any file
             meant = module_of_file(str(file))
             if meant.endswith(".py"):
                 return f"; {file} cannot be named from here: type the command in {file.parent}"

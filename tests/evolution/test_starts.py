@@ -152,6 +152,11 @@ def test_what_several_starts_need_goes_with_them(run: dict[str, Any]) -> None:
         built(**run)
 
 
+def test_too_many_starts_are_all_that_is_said_of_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"^[^\n]*run\.starts: must be at most 1000, not 1001$"):
+        built(starts=1001, start_generations=2, start_return=3.0)
+
+
 def test_a_fork_is_one_search_and_says_what_to_type(tmp_path: Path) -> None:
     run = "generations = 5\nstarts = 2\nstart_generations = 2"
     (tmp_path / "small.toml").write_text(small_with(run=run, ga="population = 20\nparents = 4\nsigma_path = true"))

@@ -227,6 +227,12 @@ def test_a_path_in_place_of_a_plug_in_s_module_is_answered_with_the_module(typed
         registry.load([typed])
 
 
+@pytest.mark.parametrize("ending", ["", ".py"])
+def test_a_name_that_no_file_can_have_is_that_of_no_module(ending: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^--plugin a{{300}}{ending}: (No module|give the module)"):
+        registry.load(["a" * 300 + ending])
+
+
 def test_a_file_elsewhere_is_answered_with_its_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     said = f"--plugin {tmp_path}/mine.py: cannot be named from here: type the command in {tmp_path}, with --plugin mine"
