@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -19,8 +19,9 @@ from evo.environments.observations import WrongObservation
 from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.lazy import gymnasium, wrappers
+from evo.mistakes import name_of, shown
 from evo.options import IN_TRAINING, EnvironmentOptions, added
-from evo.plugins import mistakes, registry
+from evo.plugins import importing, mistakes, registry
 from evo.process import is_passed_on
 from evo.records import GOES_ON
 
@@ -94,6 +95,28 @@ class Options(EnvironmentOptions):
         if not name or ":" in name:
             raise ValueError(f'"{value}" is not "gymnasium:" and a registered name; name its module with --plugin')
         return value
+
+    @field_validator("kwargs")
+    @classmethod
+    def _without_modules(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for path, text in _texts(value):  # environments that make others pass them to gymnasium.make
+            if importing.names_module(text):
+                raise ValueError(
+                    f"{name_of(path)}{': ' * bool(path)}{shown(text)} names a module to import, which no file may; "
+                    "name the module with --plugin, and here the ID that it registers"
+                )
+        return value
+
+
+def _texts(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield all texts in a value, keys too, with the place of each."""
+    if isinstance(value, str):
+        yield path, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        if isinstance(key, str):
+            yield path, key
+        yield from _texts(one, (*path, key))
 
 
 def _wrapper(named: str) -> Callable[[Any], Any]:

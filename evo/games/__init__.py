@@ -46,9 +46,8 @@ def register(module: str, version: int = 0, name: str = "") -> None:
     gymnasium_registry.registry.pop(name, None)
     gymnasium_registry.register(
         id=name,
-        entry_point="evo.games.game:make_env",
-        vector_entry_point="evo.games.game:make_vector_env",
-        kwargs={"module": module},
+        entry_point=f"evo.games.game:make_env {module}",  # not by kwargs, which experiments may replace
+        vector_entry_point=f"evo.games.game:make_vector_env {module}",
     )
 
 

@@ -183,13 +183,14 @@ class OptionError(ConfigurationError, ValueError):
     """Options of a game that Gymnasium was asked for are wrong."""
 
 
-def make_env(module: str, render_mode: str | None = None, **options: Any) -> Any:
+def make_env(module: str, /, render_mode: str | None = None, **options: Any) -> Any:
     """Return the game in a module, with these options, behind Gymnasium's interface; OptionError: one is wrong."""
     return environment_with(module, options).env(render_mode)
 
 
 def make_vector_env(
     module: str,
+    /,
     num_envs: int = 1,
     render_mode: str | None = None,
     autoreset_mode: Any = "NextStep",
@@ -199,6 +200,14 @@ def make_vector_env(
     """Return `num_envs` environments of the game in a module behind Gymnasium's interface for vectors."""
     how = {"render_mode": render_mode, "autoreset_mode": autoreset_mode, "copy": copy}
     return environment_with(module, options).vector_env(num_envs, **how)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a function for the game in a module, by "make_env MODULE", as it is registered with Gymnasium."""
+    function, _, module = name.partition(" ")
+    if not module or function not in ("make_env", "make_vector_env"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(globals()[function], module)
 
 
 def environment_with(module: str, options: Mapping[str, Any]) -> GameEnvironment:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import PathFinder
 from keyword import iskeyword
 from pathlib import Path
 from traceback import walk_tb
@@ -16,6 +17,7 @@ from evo.errors import ConfigurationError, did_you_mean
 from evo.process import is_interrupt, is_passed_on
 
 FIELDS = "__dataclass_fields__"
+NAMED = re.compile(r"[^\W\d][\w.]*:[^\W\d].*", re.DOTALL)  # "module:Name", not "cuda:0" or "12:30"
 UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
 
 
@@ -35,6 +37,14 @@ def is_name(part: str) -> bool:
     return part.isidentifier() and not iskeyword(part)
 
 
+def names_module(text: str) -> bool:
+    """Return whether libraries may import a module by a text: "module:Name", or any "module:" that lies here."""
+    module, colon, _ = text.partition(":")
+    first = module.partition(".")[0]
+    here = colon and first and PathFinder.find_spec(first, [""])  # they import "12" of "12:30" too
+    return bool(here or NAMED.fullmatch(text))
+
+
 def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
     """Return a module; ConfigurationError: why it cannot be imported, and what `experiment` lies beside."""
     words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
@@ -45,8 +55,8 @@ def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         if file.suffix == ".py" and os.path.isfile(file) and not file.is_relative_to(Path.cwd()):
             what = f"cannot be named from here: type the command in {file.parent}, with --plugin {file.stem}"
         elif name.endswith(".py") or "/" in name or name.startswith("."):
-            dotted = ".".join(part for part in Path(name.removesuffix(".py")).parts if part not in ("/", "..", "."))
-            what = f"give the module as Python names it, {dotted}"
+            parts = (part.lstrip("./") for part in Path(name.removesuffix(".py")).parts)
+            what = f"give the module as Python names it, {'.'.join(filter(None, parts)) or 'as in package.my_game'}"
         elif getattr(error, "name", "") == name:
             package, dot, _ = name.rpartition(".")
             there = sorted(path.stem for path in Path(package.replace(".", "/")).glob("*.py"))

@@ -268,6 +268,22 @@ def test_a_file_whose_name_is_another_module_s_is_refused(tmp_path: Path, monkey
         registry.load(["for.py"])
 
 
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("..os", "os"),
+        ("../os.py", "os"),
+        ("./a/b.py", "a.b"),
+        (".", "as in package.my_game"),
+        ("../", "as in package.my_game"),
+    ],
+)
+def test_dots_are_no_part_of_the_module_that_is_suggested(typed: str, named: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        registry.load([typed])
+    assert str(caught.value) == f"--plugin {typed}: give the module as Python names it, {named}"
+
+
 @pytest.mark.long
 def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(small: Path) -> None:
     (small / "inner").mkdir()
