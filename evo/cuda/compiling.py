@@ -170,6 +170,17 @@ def store4(typing: Any, array: Any, at: Any, a: Any, b: Any, c: Any, d: Any) -> 
     return types.none(array, types.intp, a, b, c, d), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def quotient(typing: Any, a: Any, b: Any) -> Any:
+    """Return a // b by a division of 32 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        half, whole = ir.IntType(32), ir.IntType(64)
+        return builder.zext(builder.udiv(*(builder.trunc(number, half) for number in arguments)), whole)
+
+    return types.int64(types.int64, types.int64), generate
+
+
 def _add_at(array, at, value):  # type: ignore[no-untyped-def]
     return cuda.atomic.add(array, at, value)
 
@@ -188,6 +199,7 @@ def _is_finite(x):  # type: ignore[no-untyped-def]
 
 TWINS = {
     plain.load1: load1, plain.load4: load4, plain.store1: store1, plain.store4: store4, plain.shaped: views.shaped,
+    plain.quotient: quotient,
     plain.add_at: DeviceFunction(_add_at), plain.barrier: DeviceFunction(_barrier),
     plain.square_root: DeviceFunction(_square_root), plain.is_finite: DeviceFunction(_is_finite),
 }  # fmt: skip

@@ -13,15 +13,15 @@ from typing import Any
 
 from numba import cuda, types
 
-from evo.cuda.layers import forward
-from evo.cuda.plain import add_at, barrier, is_finite, load1, shaped, store1
+from evo.cuda.layers import forward, share
+from evo.cuda.plain import add_at, barrier, is_finite, load4, shaped, store4
+from evo.cuda.table import LANES, TOGETHER
 from evo.cuda.weights import rebuild
 from evo.games.step import begin, play, record_following
 from evo.records import GOES_ON, TRUNCATED
 from evo.rollouts.action_rules import choose, write_action
 from evo.rollouts.segments import step_env
 
-LANES = 32
 WORK, LIVE, BEGUN, FINITE, ENDED, SLOTS, WORDS = range(7)  # of a block's control words
 # Constants of a kernel: the shape of an observation, whether actions are masked (True or None), and the action rule.
 SHAPE: Any = None
@@ -41,15 +41,20 @@ def draw(state, rules, b, lane, out):
 
 def compute(table, w, state, rules, memory, base, index, live, width, x, first, second, t, threads):
     """Compute the network for environments base + index[lane], as `forward` does; all threads call it together."""
-    out = shaped(x, SHAPE + (width,))
+    out = shaped(x, SHAPE + (LANES,))
     if t < live:
         cell(state.state, rules, base + index[t], t, out)
     barrier()
-    period = SHAPE[-1] * width
-    for k in range(t, period, threads):
-        shown = load1(x, k)
-        for at in range(period + k, x.shape[0] // LANES * width, period):
-            store1(x, at, shown)
+    lane, place, step = share(t, threads, width // TOGETHER)
+    lane, channels, sets = lane * TOGETHER, SHAPE[-1], max(1, step // SHAPE[-1])  # of threads, with cells of their own
+    own, channel = place // channels, place % channels
+    while own < sets and channel < channels:
+        a, b, c, d = load4(x, channel * LANES + lane)
+        at = ((own + 1) * channels + channel) * LANES + lane
+        while at < x.shape[0]:
+            store4(x, at, a, b, c, d)
+            at += sets * channels * LANES
+        channel += step
     barrier()
     if t < live:
         draw(state.state, rules, base + index[t], t, out)
@@ -113,7 +118,7 @@ def play_episodes(
                 b = base + index[t]
                 e = envs.episode[b]
                 action, found = choose(
-                    state, rules, MASKED, b, envs.seeds[b], scores, width, t, RULE, epsilon, allowed[b], actions[b]
+                    state, rules, MASKED, b, envs.seeds[b], scores, LANES, t, RULE, epsilon, allowed[b], actions[b]
                 )
                 if not found:
                     control[FINITE] = 0
@@ -124,7 +129,7 @@ def play_episodes(
                         episodes[row] = place + e
                         write_action(chosen, row, action, actions[b])
                     _, status = play(
-                        state, rules, b, action, row, scores, width, t, allowed[b], record, envs, ended, place + e
+                        state, rules, b, action, row, scores, LANES, t, allowed[b], record, envs, ended, place + e
                     )
                     if record is not None and status == TRUNCATED:
                         record_following(state, rules, MASKED, b, row, place + e, record)
@@ -192,12 +197,12 @@ def play_segment(
             if t < live:
                 found = True
                 for o in range(record.outputs.shape[1]):
-                    found = found and is_finite(scores[o * width + t])
+                    found = found and is_finite(scores[o * LANES + t])
                 b = base + t
                 row = b * horizon + step
                 if found:
                     found = step_env(
-                        state, rules, MASKED, b, step, scores, width, t, RULE, epsilon, (allowed[b], actions[b]), envs,
+                        state, rules, MASKED, b, step, scores, LANES, t, RULE, epsilon, (allowed[b], actions[b]), envs,
                         chosen, record, ended, row,
                     ) > -1  # fmt: skip
                 if not found:

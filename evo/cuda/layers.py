@@ -2,13 +2,16 @@
 
 Where the CPU's kernel has vectors over lanes, a warp has threads over lanes. Every output is one sum by one thread, in
 the order bias, rows, columns, channels, with separate multiplication and addition: "muladd-1".
+
+A value of a lane has the values of 31 other lanes behind it, computed or not, so distances are constants of a program.
+Loops over a thread's share are `while`: Numba divides 64-bit numbers before a `range` of steps.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from evo.cuda.plain import barrier, load1, load4, square_root, store1, store4
+from evo.cuda.plain import barrier, load1, load4, quotient, square_root, store1, store4
 from evo.cuda.table import (
     ACTIVATION,
     BIAS,
@@ -16,9 +19,11 @@ from evo.cuda.table import (
     FILTERS,
     FIRST,
     FUSED,
+    GROUP,
     HEIGHT,
     KERNEL,
     KIND,
+    LANES,
     MEMORY,
     MEMORY_SIZE,
     NORM,
@@ -26,7 +31,6 @@ from evo.cuda.table import (
     OUT_WIDTH,
     PAD,
     PAD_LEFT,
-    PADDED,
     STRIDE,
     TILE,
     TOGETHER,
@@ -64,145 +68,172 @@ def put4(out, at, s, relu):
     store4(out, at, rectified(s[0], relu), rectified(s[1], relu), rectified(s[2], relu), rectified(s[3], relu))
 
 
-def put16(out, at, width, count, s, relu):
+def put16(out, at, count, s, relu):
     """Store the outputs of the first `count` of four filters in four lanes."""
-    for f in range(min(count, 4)):
-        put4(out, at + f * width, s[0] if f == 0 else (s[1] if f == 1 else (s[2] if f == 2 else s[3])), relu)
+    if count > 0:
+        put4(out, at, s[0], relu)
+    if count > 1:
+        put4(out, at + LANES, s[1], relu)
+    if count > 2:
+        put4(out, at + 2 * LANES, s[2], relu)
+    if count > 3:
+        put4(out, at + 3 * LANES, s[3], relu)
 
 
-# Weights come from far away, so several inputs are loaded before the first is multiplied.
+# Weights come from far away, so several inputs are loaded before the first is multiplied. Those of GROUP filters are
+# [count, GROUP] in a row, whatever the tile.
 
 
-def tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
+def tile8(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, out_at, store, relu):
     """Sum 8 filters of an output pixel: `rows` of `count` inputs from x[x_at], with weights from w[w_at]."""
     s, z = of_lanes(load4(w, bias)), of_lanes(load4(w, bias + 4))
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        end = wa + count * padded
-        while wa + padded < end:
-            v0, v1 = load4(x, xa), load4(x, xa + width)
-            a0, c0, a1, c1 = load4(w, wa), load4(w, wa + 4), load4(w, wa + padded), load4(w, wa + padded + 4)
+        end = wa + count * GROUP
+        last = end - GROUP
+        while wa < last:
+            v0, v1 = load4(x, xa), load4(x, xa + LANES)
+            a0, c0, a1, c1 = load4(w, wa), load4(w, wa + 4), load4(w, wa + GROUP), load4(w, wa + GROUP + 4)
             s, z = add16(add16(s, a0, v0), a1, v1), add16(add16(z, c0, v0), c1, v1)
-            xa += 2 * width
-            wa += 2 * padded
+            xa += 2 * LANES
+            wa += 2 * GROUP
         if wa < end:
             v0 = load4(x, xa)
             s, z = add16(s, load4(w, wa), v0), add16(z, load4(w, wa + 4), v0)
-    put16(out, out_at, width, store, s, relu)
-    put16(out, out_at + 4 * width, width, store - 4, z, relu)
+    put16(out, out_at, store, s, relu)
+    put16(out, out_at + 4 * LANES, store - 4, z, relu)
 
 
-def tile4(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, store, relu):
+def tile4(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, out_at, store, relu):
     """Sum 4 filters of an output pixel, as `tile8` does."""
     s = of_lanes(load4(w, bias))
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        end = wa + count * padded
-        while wa + 3 * padded < end:
-            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + width), load4(x, xa + 2 * width), load4(x, xa + 3 * width)
-            a0, a1, a2 = load4(w, wa), load4(w, wa + padded), load4(w, wa + 2 * padded)
-            a3 = load4(w, wa + 3 * padded)
+        end = wa + count * GROUP
+        fourth = end - 3 * GROUP
+        while wa < fourth:
+            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + LANES), load4(x, xa + 2 * LANES), load4(x, xa + 3 * LANES)
+            a0, a1, a2, a3 = load4(w, wa), load4(w, wa + GROUP), load4(w, wa + 2 * GROUP), load4(w, wa + 3 * GROUP)
             s = add16(add16(add16(add16(s, a0, v0), a1, v1), a2, v2), a3, v3)
-            xa += 4 * width
-            wa += 4 * padded
-        while wa < end:
+            xa += 4 * LANES
+            wa += 4 * GROUP
+        if wa + GROUP < end:
+            v0, v1, a0, a1 = load4(x, xa), load4(x, xa + LANES), load4(w, wa), load4(w, wa + GROUP)
+            s = add16(add16(s, a0, v0), a1, v1)
+            xa += 2 * LANES
+            wa += 2 * GROUP
+        if wa < end:
             s = add16(s, load4(w, wa), load4(x, xa))
-            xa += width
-            wa += padded
-    put16(out, out_at, width, store, s, relu)
+    put16(out, out_at, store, s, relu)
 
 
-def tile1(w, bias, w_at, w_row, padded, x, x_at, x_row, rows, count, width, out, out_at, relu):
-    """Sum one filter of an output pixel, as `tile8` does."""
+def tile1(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, out_at, relu):
+    """Sum one filter of an output pixel, as `tile4` does."""
     b = load1(w, bias)
     s = (b, b, b, b)
     for r in range(rows):
         xa, wa = x_at + r * x_row, w_at + r * w_row
-        end = wa + count * padded
-        while wa + 7 * padded < end:
-            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + width), load4(x, xa + 2 * width), load4(x, xa + 3 * width)
-            a0, a1, a2, a3 = load1(w, wa), load1(w, wa + padded), load1(w, wa + 2 * padded), load1(w, wa + 3 * padded)
-            xb, wb = xa + 4 * width, wa + 4 * padded
-            v4, v5, v6, v7 = load4(x, xb), load4(x, xb + width), load4(x, xb + 2 * width), load4(x, xb + 3 * width)
-            a4, a5, a6, a7 = load1(w, wb), load1(w, wb + padded), load1(w, wb + 2 * padded), load1(w, wb + 3 * padded)
+        end = wa + count * GROUP
+        eighth = end - 7 * GROUP
+        while wa < eighth:
+            v0, v1, v2, v3 = load4(x, xa), load4(x, xa + LANES), load4(x, xa + 2 * LANES), load4(x, xa + 3 * LANES)
+            a0, a1, a2, a3 = load1(w, wa), load1(w, wa + GROUP), load1(w, wa + 2 * GROUP), load1(w, wa + 3 * GROUP)
+            xb, wb = xa + 4 * LANES, wa + 4 * GROUP
+            v4, v5, v6, v7 = load4(x, xb), load4(x, xb + LANES), load4(x, xb + 2 * LANES), load4(x, xb + 3 * LANES)
+            a4, a5, a6, a7 = load1(w, wb), load1(w, wb + GROUP), load1(w, wb + 2 * GROUP), load1(w, wb + 3 * GROUP)
             s = add4(add4(add4(add4(s, a0, v0), a1, v1), a2, v2), a3, v3)
             s = add4(add4(add4(add4(s, a4, v4), a5, v5), a6, v6), a7, v7)
-            xa += 8 * width
-            wa += 8 * padded
+            xa += 8 * LANES
+            wa += 8 * GROUP
         while wa < end:
             s = add4(s, load1(w, wa), load4(x, xa))
-            xa += width
-            wa += padded
+            xa += LANES
+            wa += GROUP
     put4(out, out_at, s, relu)
 
 
+def share(t, threads, width):
+    """Return the lane of a thread among `width`, its first output of a lane, and the distance to its next one."""
+    first = quotient(t, width)
+    return t - first * width, first, quotient(threads, width)
+
+
 def sums(row, w, x, out, width, t, threads):
-    """Write the outputs [pixels, filters, width] of a layer that this thread has to sum, four lanes at once."""
+    """Write the outputs [pixels, filters, LANES] of a layer that this thread has to sum, four lanes at once."""
     height, wide, channels, filters = row[HEIGHT], row[WIDTH], row[CHANNELS], row[FILTERS]
-    kernel, stride, padded, relu = row[KERNEL], row[STRIDE], row[PADDED], row[FUSED] != 0
+    kernel, stride, relu = row[KERNEL], row[STRIDE], row[FUSED] != 0
     tile = row[TILE + (0 if width > 16 else (1 if width > 8 else (2 if width > 4 else 3)))]
-    groups = width // TOGETHER
-    lane, part, parts = t % groups * TOGETHER, t // groups, threads // groups
-    out_width = row[OUT_WIDTH]
-    pixels = row[OUT_HEIGHT] * out_width
-    items = pixels * (-(-filters // tile))  # all pixels of a group of filters: its weights stay in the L1 cache
-    for item in range(part, items, parts):
-        pixel, f0 = item % pixels, item // pixels * tile
-        i, j = pixel // out_width, pixel % out_width
-        top, left = i * stride - row[PAD], j * stride - row[PAD_LEFT]
+    out_width, pixels, inputs = row[OUT_WIDTH], row[OUT_HEIGHT] * row[OUT_WIDTH], kernel * kernel * channels
+    w_row, x_row = kernel * channels * GROUP, wide * channels * LANES
+    lane, item, parts = share(t, threads, width // TOGETHER)
+    lane *= TOGETHER
+    items = pixels * quotient(
+        filters + tile - 1, tile
+    )  # all pixels of some filters: their weights stay in the L1 cache
+    while item < items:
+        f0 = quotient(item, pixels)
+        pixel, f0 = item - f0 * pixels, f0 * tile
+        i = quotient(pixel, out_width)
+        top, left = i * stride - row[PAD], (pixel - i * out_width) * stride - row[PAD_LEFT]
         r0, r1 = max(0, -top), min(kernel, height - top)
         c0, c1 = max(0, -left), min(kernel, wide - left)
-        w_at = row[FIRST] + (r0 * kernel + c0) * channels * padded + f0
-        x_at = ((top + r0) * wide + left + c0) * channels * width + lane
-        at, bias, store = (pixel * filters + f0) * width + lane, row[BIAS] + f0, filters - f0
-        w_row, x_row, count = kernel * channels * padded, wide * channels * width, (c1 - c0) * channels
+        within = f0 % GROUP
+        w_at = row[FIRST] + (f0 - within) * inputs + within + (r0 * kernel + c0) * channels * GROUP
+        x_at = ((top + r0) * wide + left + c0) * channels * LANES + lane
+        at, bias, store = (pixel * filters + f0) * LANES + lane, row[BIAS] + f0, filters - f0
+        rows, count = r1 - r0, (c1 - c0) * channels
         if tile == 8:
-            tile8(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, store, relu)
+            tile8(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, at, store, relu)
         elif tile == 4:
-            tile4(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, store, relu)
+            tile4(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, at, store, relu)
         else:
-            tile1(w, bias, w_at, w_row, padded, x, x_at, x_row, r1 - r0, count, width, out, at, relu)
+            tile1(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, at, relu)
+        item += parts
 
 
 def transform(row, w, x, out, width, t, threads):
     """Write the outputs of a layer that takes no sums, as `evo.kernels.weightless`."""
     filters, channels, kind = row[FILTERS], row[CHANNELS], row[KIND]
+    lane, at, step = share(t, threads, width)
     if kind == TREE:
-        for k in range(t, filters * width, threads):
-            store1(out, k, F0)
+        while at < filters:
+            store1(out, at * LANES + lane, F0)
+            at += step
         barrier()
         if t < width:
             node, value = 0, F1
             while node < filters - 1:
-                seen = x[np.int64(w[row[BIAS] + node]) * width + t]
+                seen = x[np.int64(w[row[BIAS] + node]) * LANES + t]
                 value = seen if seen != seen else value
                 node = 2 * node + (2 if seen >= w[row[BIAS] + filters - 1 + node] else 1)
-            out[(node - filters + 1) * width + t] = value
+            out[(node - filters + 1) * LANES + t] = value
         return
-    for k in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * filters * width, threads):
-        lane, at = k % width, k // width
-        pixel, f = at // filters, at % filters
+    while at < row[OUT_HEIGHT] * row[OUT_WIDTH] * filters:
+        pixel = quotient(at, filters)
+        f = at - pixel * filters
         if kind == ONE_HOT:
-            codes = filters // channels
-            seen = load1(x, (pixel * channels + f // codes) * width + lane)
-            value = F1 if seen == np.float32(f % codes) else (seen if seen != seen else F0)  # a NaN stays one
+            codes = quotient(filters, channels)
+            channel = quotient(f, codes)
+            seen = load1(x, (pixel * channels + channel) * LANES + lane)
+            value = F1 if seen == np.float32(f - channel * codes) else (seen if seen != seen else F0)  # a NaN stays one
         elif kind != IDENTITY:
-            value = pooled(row, x, pixel, f, lane, width)
+            value = pooled(row, x, pixel, f, lane)
         else:
-            value = load1(x, k)
-        store1(out, k, value)
+            value = load1(x, at * LANES + lane)
+        store1(out, at * LANES + lane, value)
+        at += step
 
 
-def pooled(row, x, pixel, channel, lane, width):
+def pooled(row, x, pixel, channel, lane):
     """Return the largest value, or the mean, of a window's cells inside of the input."""
-    top = pixel // row[OUT_WIDTH] * row[STRIDE] - row[PAD]
-    left = pixel % row[OUT_WIDTH] * row[STRIDE] - row[PAD_LEFT]
+    i = quotient(pixel, row[OUT_WIDTH])
+    top, left = i * row[STRIDE] - row[PAD], (pixel - i * row[OUT_WIDTH]) * row[STRIDE] - row[PAD_LEFT]
     first_row, end_row = max(top, 0), min(top + row[KERNEL], row[HEIGHT])
     first_column, end_column = max(left, 0), min(left + row[KERNEL], row[WIDTH])
     average, value = row[KIND] == AVERAGE_POOL, F0
     for i in range(first_row, end_row):
         for j in range(first_column, end_column):
-            seen = load1(x, ((i * row[WIDTH] + j) * row[CHANNELS] + channel) * width + lane)
+            seen = load1(x, ((i * row[WIDTH] + j) * row[CHANNELS] + channel) * LANES + lane)
             if i == first_row and j == first_column:
                 value = seen
             elif average:
@@ -238,22 +269,26 @@ def mean_of(out, at, filters, width, mean, squared):
 def normalise(row, w, out, width, t, threads):
     """Normalise the outputs of a layer over the filters of each pixel and lane, as `evo.kernels.layer_norm`."""
     filters, gamma, relu = row[FILTERS], row[NORM], row[ACTIVATION] == RELU
-    for item in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * width, threads):
-        at = item // width * filters * width + item % width
-        mean = mean_of(out, at, filters, width, F0, False)
-        inverse = F1 / square_root(mean_of(out, at, filters, width, mean, True) + VARIANCE_EPSILON)
+    lane, pixel, step = share(t, threads, width)
+    while pixel < row[OUT_HEIGHT] * row[OUT_WIDTH]:
+        at = pixel * filters * LANES + lane
+        mean = mean_of(out, at, filters, LANES, F0, False)
+        inverse = F1 / square_root(mean_of(out, at, filters, LANES, mean, True) + VARIANCE_EPSILON)
         for f in range(filters):
-            value = (load1(out, at + f * width) - mean) * inverse * w[gamma + f] + w[gamma + filters + f]
-            store1(out, at + f * width, rectified(value, relu))
+            value = (load1(out, at + f * LANES) - mean) * inverse * w[gamma + f] + w[gamma + filters + f]
+            store1(out, at + f * LANES, rectified(value, relu))
+        pixel += step
 
 
 def load_states(row, out, width, t, threads, memory, base, index, live):
-    """Copy the states of environments base + index[lane] to `out` [S, width]; idle lanes begin with zeros."""
-    for k in range(t, row[MEMORY_SIZE] * width, threads):
-        lane, value = k % width, F0
+    """Copy the states of environments base + index[lane] to `out` [S, LANES]; idle lanes begin with zeros."""
+    lane, unit, step = share(t, threads, width)
+    while unit < row[MEMORY_SIZE]:
+        value = F0
         if lane < live:
-            value = memory[base + index[lane], row[MEMORY] + k // width]
-        store1(out, k, value)
+            value = memory[base + index[lane], row[MEMORY] + unit]
+        store1(out, unit * LANES + lane, value)
+        unit += step
 
 
 def gates(row, x, out, width, t, threads, memory, base, index, live):
@@ -261,9 +296,10 @@ def gates(row, x, out, width, t, threads, memory, base, index, live):
 
     `x` are the sums of the state, and behind them the state.
     """
-    n = row[FILTERS] * width
-    for k in range(t, n, threads):
-        lane, unit = k % width, row[MEMORY] + k // width
+    n = row[FILTERS] * LANES
+    lane, unit, step = share(t, threads, width)
+    while unit < row[FILTERS]:
+        k, place = unit * LANES + lane, row[MEMORY] + unit
         first, second = sigmoid(load1(out, k) + load1(x, k)), sigmoid(load1(out, n + k) + load1(x, n + k))
         if row[KIND] == GRU:
             candidate = tanh(load1(out, 2 * n + k) + second * load1(x, 2 * n + k))
@@ -273,16 +309,17 @@ def gates(row, x, out, width, t, threads, memory, base, index, live):
             cell = second * load1(x, 5 * n + k) + first * candidate
             value = sigmoid(load1(out, 3 * n + k) + load1(x, 3 * n + k)) * tanh(cell)
             if lane < live:
-                memory[base + index[lane], unit + row[FILTERS]] = cell
+                memory[base + index[lane], place + row[FILTERS]] = cell
         if lane < live:
-            memory[base + index[lane], unit] = value
+            memory[base + index[lane], place] = value
         store1(out, k, value)
+        unit += step
 
 
 def forward(table, w, x, first, second, width, t, threads, memory, base, index, live):
     """Compute the network for observations `x`; all threads of a block call it together.
 
-    The outputs [O, width] are in `first` where the number of rows is odd, else in `second`. `memory` [B, S] has the
+    The outputs [O, LANES] are in `first` where the number of rows is odd, else in `second`. `memory` [B, S] has the
     states of environments base + index[lane], which are overwritten by the next ones; None: the network has none.
     """
     for i in range(table.shape[0]):
@@ -292,7 +329,7 @@ def forward(table, w, x, first, second, width, t, threads, memory, base, index, 
         if row[KIND] == WEIGHTED:
             sums(row, w, source, target, width, t, threads)
         elif memory is not None and row[KIND] == STATE:  # None by its type: not compiled
-            source = target[row[FILTERS] * width :]
+            source = target[row[FILTERS] * LANES :]
             load_states(row, source, width, t, threads, memory, base, index, live)
             barrier()
             sums(row, w, source, target, width, t, threads)
@@ -305,7 +342,9 @@ def forward(table, w, x, first, second, width, t, threads, memory, base, index, 
             normalise(row, w, target, width, t, threads)
             barrier()
         if row[ACTIVATION] == TANH or (row[ACTIVATION] == RELU and row[NORM] < 0):
-            for k in range(t, row[OUT_HEIGHT] * row[OUT_WIDTH] * row[FILTERS] * width, threads):
-                value = load1(target, k)
-                store1(target, k, tanh(value) if row[ACTIVATION] == TANH else rectified(value, True))
+            lane, at, step = share(t, threads, width)
+            while at < row[OUT_HEIGHT] * row[OUT_WIDTH] * row[FILTERS]:
+                value = load1(target, at * LANES + lane)
+                store1(target, at * LANES + lane, tanh(value) if row[ACTIVATION] == TANH else rectified(value, True))
+                at += step
             barrier()

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evo.cuda.kernels import LANES, width_for
+from evo.cuda.kernels import width_for
+from evo.cuda.table import LANES
 from evo.games.contract import CompiledGame
 from evo.games.step import Recorder, some
 from evo.records import TERMINATED, TRUNCATED, Result, Transitions

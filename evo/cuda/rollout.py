@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.cuda import kernels
-from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device, arrays_in, source_of_game
 from evo.cuda.parts import of_envs, of_episodes
-from evo.cuda.table import table_of
+from evo.cuda.table import LANES, table_of
 from evo.cuda.weights import BY_LAYERS, NO_CROSSOVER, UNIFORM
 from evo.errors import DeviceError
 from evo.games.step import Ended, Envs, Recorder, actions_for, are_finite

@@ -1,7 +1,7 @@
 """Device code of a candidate's weights: rebuilt from parent, mate and noise, as `evo.networks.candidates`.
 
-The flat vector of a candidate has, for each input of a layer, the weights of all filters. So a row of padded weights
-needs no packing: a thread loads four or eight neighbouring filters at once, the same for all lanes of a warp.
+The flat vector of a candidate has, for each input of a layer, the weights of all filters. Padded weights have those of
+eight filters together, of which a thread loads four or eight at once, the same for all lanes of a warp.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from evo.cuda.layers import F0, F1
-from evo.cuda.plain import is_finite
-from evo.cuda.table import BIASES, COLUMNS, END, GAMMA, INPUTS, NODES, OF_LAYER, PADDED_COLUMNS, PLACE, START, WHAT
+from evo.cuda.plain import is_finite, quotient, store1
+from evo.cuda.table import BIASES, COLUMNS, END, GAMMA, GROUP, INPUTS, NODES, OF_LAYER, PLACE, ROWS, START, WHAT
 from evo.kernels.layout import input_of
 from evo.networks.candidates import CROSSOVER, NOISE, _normal
 from evo.randomness.philox_compiled import philox
@@ -49,7 +49,8 @@ def rebuild(parts, scale, parents, row, mate, key, sigma, scale_row, crossover, 
     `scale` [P] multiplies noise in fresh weights, `weights` are flat; the rest is as in a `WeightSource`.
     """
     size, finite = parents.shape[1], True
-    for block in range(t, (size + 3) // 4, threads):
+    block = t
+    while 4 * block < size:
         z0, z1, z2, z3 = philox(key, np.uint64(block), ZERO, OF_NOISE, ZERO)
         p = 0
         for k in range(4):
@@ -69,6 +70,8 @@ def rebuild(parts, scale, parents, row, mate, key, sigma, scale_row, crossover, 
                 w = np.float32(input_of(w, part[INPUTS]))
             elif part[WHAT] == BIASES:
                 w = w + F0  # -0 becomes 0, as on CPUs
-            at = i - part[START]
-            weights[part[PLACE] + at // part[COLUMNS] * part[PADDED_COLUMNS] + at % part[COLUMNS]] = w
+            n = quotient(i - part[START], part[COLUMNS])
+            f = i - part[START] - n * part[COLUMNS]
+            store1(weights, part[PLACE] + (f - f % GROUP) * part[ROWS] + n * GROUP + f % GROUP, w)
+        block += threads
     return finite

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from evo.cuda.kernels import LANES
 from evo.cuda.launch import Device
 from evo.cuda.rollout import CudaPlayer, CudaRollout
+from evo.cuda.table import LANES
 from evo.environment import Environment
 from evo.games.step import some
 from evo.networks.network import Network, Options

@@ -21,7 +21,7 @@ from evo.compiled import cache as kernel_cache
 from evo.config.experiment import Experiment
 from evo.cuda import rollout
 from evo.cuda.launch import Source, source_of_game
-from evo.cuda.table import COLUMNS, END, FIRST, PADDED_COLUMNS, PLACE, START, table_of
+from evo.cuda.table import COLUMNS, END, FIRST, GROUP, PLACE, ROWS, START, table_of
 from evo.errors import ConfigurationError
 from evo.games import sin
 from evo.games.faults import inexact_in, powers_in
@@ -231,6 +231,7 @@ def test_padded_weights_of_layers_do_not_overlap() -> None:
     places = []
     for part in parts:
         at = np.arange(part[END] - part[START])
-        places += (part[PLACE] + at // part[COLUMNS] * part[PADDED_COLUMNS] + at % part[COLUMNS]).tolist()
+        n, f = np.divmod(at, part[COLUMNS])
+        places += (part[PLACE] + f // GROUP * GROUP * part[ROWS] + n * GROUP + f % GROUP).tolist()
     assert len({*places}) == network.size
     assert max(places) < size
