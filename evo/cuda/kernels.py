@@ -13,8 +13,8 @@ from typing import Any
 
 from numba import cuda, types
 
-from evo.cuda.layers import forward, share
-from evo.cuda.plain import add_at, barrier, is_finite, load4, shaped, store4
+from evo.cuda.layers import forward
+from evo.cuda.plain import add_at, barrier, is_finite, load4, shaped, share, store4
 from evo.cuda.table import LANES, TOGETHER
 from evo.cuda.weights import rebuild
 from evo.games.step import begin, play, record_following

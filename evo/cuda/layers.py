@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evo.cuda.plain import barrier, load1, load4, quotient, square_root, store1, store4
+from evo.cuda.plain import barrier, divided, load1, load4, quotient, share, square_root, store1, store4
 from evo.cuda.table import (
     ACTIVATION,
     BIAS,
@@ -152,12 +152,6 @@ def tile1(w, bias, w_at, w_row, x, x_at, x_row, rows, count, out, out_at, relu):
     put4(out, out_at, s, relu)
 
 
-def share(t, threads, width):
-    """Return the lane of a thread among `width`, its first output of a lane, and the distance to its next one."""
-    first = quotient(t, width)
-    return t - first * width, first, quotient(threads, width)
-
-
 def sums(row, w, x, out, width, t, threads):
     """Write the outputs [pixels, filters, LANES] of a layer that this thread has to sum, four lanes at once."""
     height, wide, channels, filters = row[HEIGHT], row[WIDTH], row[CHANNELS], row[FILTERS]
@@ -171,10 +165,10 @@ def sums(row, w, x, out, width, t, threads):
         filters + tile - 1, tile
     )  # all pixels of some filters: their weights stay in the L1 cache
     while item < items:
-        f0 = quotient(item, pixels)
-        pixel, f0 = item - f0 * pixels, f0 * tile
-        i = quotient(pixel, out_width)
-        top, left = i * stride - row[PAD], (pixel - i * out_width) * stride - row[PAD_LEFT]
+        of_filters, pixel = divided(item, pixels)
+        f0 = of_filters * tile
+        i, j = divided(pixel, out_width)
+        top, left = i * stride - row[PAD], j * stride - row[PAD_LEFT]
         r0, r1 = max(0, -top), min(kernel, height - top)
         c0, c1 = max(0, -left), min(kernel, wide - left)
         within = f0 % GROUP
@@ -209,13 +203,11 @@ def transform(row, w, x, out, width, t, threads):
             out[(node - filters + 1) * LANES + t] = value
         return
     while at < row[OUT_HEIGHT] * row[OUT_WIDTH] * filters:
-        pixel = quotient(at, filters)
-        f = at - pixel * filters
+        pixel, f = divided(at, filters)
         if kind == ONE_HOT:
-            codes = quotient(filters, channels)
-            channel = quotient(f, codes)
+            channel, code = divided(f, quotient(filters, channels))
             seen = load1(x, (pixel * channels + channel) * LANES + lane)
-            value = F1 if seen == np.float32(f - channel * codes) else (seen if seen != seen else F0)  # a NaN stays one
+            value = F1 if seen == np.float32(code) else (seen if seen != seen else F0)  # a NaN stays one
         elif kind != IDENTITY:
             value = pooled(row, x, pixel, f, lane)
         else:
@@ -226,8 +218,8 @@ def transform(row, w, x, out, width, t, threads):
 
 def pooled(row, x, pixel, channel, lane):
     """Return the largest value, or the mean, of a window's cells inside of the input."""
-    i = quotient(pixel, row[OUT_WIDTH])
-    top, left = i * row[STRIDE] - row[PAD], (pixel - i * row[OUT_WIDTH]) * row[STRIDE] - row[PAD_LEFT]
+    i, j = divided(pixel, row[OUT_WIDTH])
+    top, left = i * row[STRIDE] - row[PAD], j * row[STRIDE] - row[PAD_LEFT]
     first_row, end_row = max(top, 0), min(top + row[KERNEL], row[HEIGHT])
     first_column, end_column = max(left, 0), min(left + row[KERNEL], row[WIDTH])
     average, value = row[KIND] == AVERAGE_POOL, F0

@@ -35,6 +35,18 @@ def quotient(a: int, b: int) -> int:
     return a // b
 
 
+def divided(a: int, b: int) -> tuple[int, int]:
+    """Return a // b and a % b, of numbers of 31 bits that are not negative."""
+    whole = quotient(a, b)
+    return whole, a - whole * b
+
+
+def share(t: int, threads: int, width: int) -> tuple[int, int, int]:
+    """Return the lane of a thread among `width`, its first output of a lane, and the distance to its next one."""
+    first, lane = divided(t, width)
+    return lane, first, quotient(threads, width)
+
+
 def add_at(array: Any, at: int, value: int) -> Any:
     """Add to array[at] for all threads at once; return what it was."""
     with ADDING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from evo.cuda.layers import F0, F1
-from evo.cuda.plain import is_finite, quotient, store1
+from evo.cuda.plain import divided, is_finite, store1
 from evo.cuda.table import BIASES, COLUMNS, END, GAMMA, GROUP, INPUTS, NODES, OF_LAYER, PLACE, ROWS, START, WHAT
 from evo.kernels.layout import input_of
 from evo.networks.candidates import CROSSOVER, NOISE, _normal
@@ -70,8 +70,7 @@ def rebuild(parts, scale, parents, row, mate, key, sigma, scale_row, crossover, 
                 w = np.float32(input_of(w, part[INPUTS]))
             elif part[WHAT] == BIASES:
                 w = w + F0  # -0 becomes 0, as on CPUs
-            n = quotient(i - part[START], part[COLUMNS])
-            f = i - part[START] - n * part[COLUMNS]
+            n, f = divided(i - part[START], part[COLUMNS])
             store1(weights, part[PLACE] + (f - f % GROUP) * part[ROWS] + n * GROUP + f % GROUP, w)
         block += threads
     return finite

@@ -2,7 +2,8 @@
 
 Rows of values lie next to each other, without padding; convolutions read their inputs as rows of patches.
 
-This is plain Python whose functions `Retargeter` replaces by device functions, as in `evo.cuda.kernels`.
+This is plain Python whose functions `Retargeter` replaces by device functions, as in `evo.cuda.kernels`. A `range` of
+steps would begin with a division of 64 bits, which takes longer than most of what a thread has to do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numba import cuda, types
 
 from evo.cuda.layers import F0, F1, mean_of, rectified
-from evo.cuda.plain import barrier, is_finite, load1, square_root, store1
+from evo.cuda.plain import barrier, divided, is_finite, load1, quotient, square_root, store1
 from evo.kernels.layer_norm import PARTS, VARIANCE_EPSILON
 from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, TANH
 from evo.kernels.weightless import tanh
@@ -33,67 +34,82 @@ def loss_of_example(outputs, x, at, to, batch, settings, row, values):
 def take_examples(layers, observations, rows, x):
     """Copy the observations of some rows to the inputs of the first layer."""
     size = observations.shape[1]
-    for k in range(cuda.grid(1), rows.shape[0] * size, cuda.gridsize(1)):
-        x[layers[0].input + k] = observations[rows[k // size], k % size]
+    k = cuda.grid(1)
+    while k < rows.shape[0] * size:
+        row, place = divided(k, size)
+        x[layers[0].input + k] = observations[rows[row], place]
+        k += cuda.gridsize(1)
 
 
 def gather_patches(layers, number, count, x):
     """Copy the inputs of each output of a convolution into a row of patches."""
     layer = layers[number]
     terms, pixels, channels, width, height = layer.terms, layer.pixels, layer.channels, layer.width, layer.height
-    for k in range(cuda.grid(1), count * pixels * terms, cuda.gridsize(1)):
-        row, term = k // terms, k % terms
-        pixel, cell = row % pixels, term // channels
-        i = pixel // layer.out_width * layer.stride - layer.pad + cell // layer.kernel
-        j = pixel % layer.out_width * layer.stride - layer.pad_left + cell % layer.kernel
+    k = cuda.grid(1)
+    while k < count * pixels * terms:
+        row, term = divided(k, terms)
+        (example, pixel), (cell, channel) = divided(row, pixels), divided(term, channels)
+        (i, j), (down, right) = divided(pixel, layer.out_width), divided(cell, layer.kernel)
+        i, j = i * layer.stride - layer.pad + down, j * layer.stride - layer.pad_left + right
         value = F0
         if 0 <= i < height and 0 <= j < width:
-            value = load1(x, layer.input + ((row // pixels * height + i) * width + j) * channels + term % channels)
+            value = load1(x, layer.input + ((example * height + i) * width + j) * channels + channel)
         store1(x, layer.patches + k, value)
+        k += cuda.gridsize(1)
 
 
 def add_patches(layers, number, count, x):
     """Add the gradients of patches to those of the inputs, pixel by pixel."""
     layer = layers[number]
     size, channels, stride, kernel = layer.input_size, layer.channels, layer.stride, layer.kernel
-    for k in range(cuda.grid(1), count * size, cuda.gridsize(1)):
-        e, cell, c = k // size, k % size // channels, k % channels
-        top, left = cell // layer.width + layer.pad, cell % layer.width + layer.pad_left
-        first = max(0, (top - kernel + stride) // stride)
+    k = cuda.grid(1)
+    while k < count * size:
+        e, place = divided(k, size)
+        cell, c = divided(place, channels)
+        top, left = divided(cell, layer.width)
+        top, left = top + layer.pad, left + layer.pad_left
+        first, begin = max(0, top - kernel + stride), max(0, left - kernel + stride)
         total = F0
-        for i in range(first, min(layer.out_height, top // stride + 1)):
-            for j in range(max(0, (left - kernel + stride) // stride), min(layer.out_width, left // stride + 1)):
+        for i in range(quotient(first, stride), min(layer.out_height, quotient(top, stride) + 1)):
+            for j in range(quotient(begin, stride), min(layer.out_width, quotient(left, stride) + 1)):
                 term = ((top - i * stride) * kernel + left - j * stride) * channels + c
                 row = e * layer.pixels + i * layer.out_width + j
                 total += load1(x, layer.patches + row * layer.terms + term)
         store1(x, layer.d_input + k, total)
+        k += cuda.gridsize(1)
 
 
 def transform(layers, number, count, x):
     """Compute a layer without weights."""
     layer = layers[number]
-    for k in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
-        pixel_without_weights(layer, x, k // layer.pixels, k % layer.pixels)
+    k = cuda.grid(1)
+    while k < count * layer.pixels:
+        e, pixel = divided(k, layer.pixels)
+        pixel_without_weights(layer, x, e, pixel)
+        k += cuda.gridsize(1)
 
 
 def transform_back(layers, number, count, x):
     """Compute the gradients of the inputs of a layer without weights."""
     layer = layers[number]
-    for k in range(cuda.grid(1), count * layer.channels, cuda.gridsize(1)):
-        e, c = k // layer.channels, k % layer.channels
+    k = cuda.grid(1)
+    while k < count * layer.channels:
+        e, c = divided(k, layer.channels)
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
             pool_back(layer, x, e, c, c + 1)
         else:
             for pixel in range(layer.pixels):
                 at = (e * layer.pixels + pixel) * layer.channels + c
                 x[layer.d_input + at] = F0 if layer.kind == ONE_HOT else x[layer.d_output + at]
+        k += cuda.gridsize(1)
 
 
 def normalise(layers, number, count, w, x):
     """Normalise each pixel's outputs over the filters; keep what gradients need."""
     layer = layers[number]
     filters, gamma = layer.filters, layer.norm_offset
-    for row in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
+    row = cuda.grid(1)
+    while row < count * layer.pixels:
         at, normal = layer.output + row * filters, layer.normal + row * filters
         mean = mean_of(x, at, filters, 1, F0, False)
         inverse = F1 / square_root(mean_of(x, at, filters, 1, mean, True) + VARIANCE_EPSILON)
@@ -102,34 +118,40 @@ def normalise(layers, number, count, w, x):
             value = (load1(x, at + f) - mean) * inverse
             store1(x, normal + f, value)
             store1(x, at + f, value * load1(w, gamma + f) + load1(w, gamma + filters + f))
+        row += cuda.gridsize(1)
 
 
 def activate(layers, number, count, x):
     """Apply an activation that was not done with the sums."""
     layer = layers[number]
-    for k in range(cuda.grid(1), count * layer.pixels * layer.filters, cuda.gridsize(1)):
+    k = cuda.grid(1)
+    while k < count * layer.pixels * layer.filters:
         value = load1(x, layer.output + k)
         store1(x, layer.output + k, tanh(value) if layer.activation == TANH else rectified(value, True))
+        k += cuda.gridsize(1)
 
 
 def activate_back(layers, number, count, x):
     """Turn gradients behind an activation into those before it."""
     layer = layers[number]
-    for k in range(cuda.grid(1), count * layer.pixels * layer.filters, cuda.gridsize(1)):
+    k = cuda.grid(1)
+    while k < count * layer.pixels * layer.filters:
         value, slope = load1(x, layer.output + k), load1(x, layer.d_output + k)
         if layer.activation == TANH:
             slope = slope * (F1 - value * value)
         elif not value > F0:
             slope = F0
         store1(x, layer.d_output + k, slope)
+        k += cuda.gridsize(1)
 
 
 def norm_gradients(layers, number, count, size, x, gradients):
     """Compute the gradients of gamma and beta for each block of examples.  # [blocks * size]"""
     layer = layers[number]
     filters, pixels = layer.filters, layer.pixels
-    for k in range(cuda.grid(1), (count + BLOCK - 1) // BLOCK * filters, cuda.gridsize(1)):
-        block, f = k // filters, k % filters
+    k = cuda.grid(1)
+    while k < (count + BLOCK - 1) // BLOCK * filters:
+        block, f = divided(k, filters)
         scale, shift = F0, F0
         for row in range(block * BLOCK * pixels, min((block + 1) * BLOCK, count) * pixels):
             slope = load1(x, layer.d_output + row * filters + f)
@@ -137,6 +159,7 @@ def norm_gradients(layers, number, count, size, x, gradients):
             shift += slope
         at = block * size + layer.norm_offset + f
         gradients[at], gradients[at + filters] = scale, shift
+        k += cuda.gridsize(1)
 
 
 def eighth(x, at, w, gamma, normal, k, filters):
@@ -164,47 +187,58 @@ def normalise_back(layers, number, count, w, x):
     """Turn gradients behind a normalisation into those before it, as `evo.learning.exact.layers.normalise_back`."""
     layer = layers[number]
     filters, gamma = layer.filters, layer.norm_offset
-    for row in range(cuda.grid(1), count * layer.pixels, cuda.gridsize(1)):
+    row = cuda.grid(1)
+    while row < count * layer.pixels:
         at, normal, inverse = layer.d_output + row * filters, layer.normal + row * filters, x[layer.inverse + row]
         mean = mean_along(x, at, w, gamma, -1, filters)
         along = mean_along(x, at, w, gamma, normal, filters)
         for f in range(filters):
             value = load1(x, at + f) * load1(w, gamma + f) - mean
             store1(x, at + f, (value - load1(x, normal + f) * along) * inverse)
+        row += cuda.gridsize(1)
 
 
 def losses(layers, number, count, x, batch, settings, values):
     """Compute the losses of the examples, and the derivatives by the last layer's outputs."""
     layer = layers[number]
     filters = layer.filters
-    for e in range(cuda.grid(1), count, cuda.gridsize(1)):
+    e = cuda.grid(1)
+    while e < count:
         loss_of_example(
             filters, x, layer.output + e * filters, layer.d_output + e * filters, batch, settings, e, values
         )
+        e += cuda.gridsize(1)
 
 
 def outputs(layers, number, count, x, out):
     """Copy the outputs of the last layer.  # [B, O]"""
     filters = out.shape[1]
-    for k in range(cuda.grid(1), count * filters, cuda.gridsize(1)):
-        out[k // filters, k % filters] = x[layers[number].output + k]
+    k = cuda.grid(1)
+    while k < count * filters:
+        row, o = divided(k, filters)
+        out[row, o] = x[layers[number].output + k]
+        k += cuda.gridsize(1)
 
 
 def follow(size, share, copies, weights, target):
     """Move a target network's weights by a share of the difference, or copy them."""
-    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
+    k = cuda.grid(1)
+    while k < size:
         target[k] = weights[k] if copies else target[k] + share[0] * (weights[k] - target[k])
+        k += cuda.gridsize(1)
 
 
 def add_blocks(count, size, gradients):
     """Add the gradients of blocks of examples in pairs, level by level: their sum is that of the first block."""
-    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
+    k = cuda.grid(1)
+    while k < size:
         distance = 1
         while distance < count:
             for block in range(0, count - distance, 2 * distance):
                 at = block * size + k
                 store1(gradients, at, load1(gradients, at) + load1(gradients, at + distance * size))
             distance *= 2
+        k += cuda.gridsize(1)
 
 
 def gradient(gradients, k, size):
@@ -259,5 +293,7 @@ def step(size, most, rate, norm_of, gradients, weights, first, second):
     if not is_finite(norm_of[0]):
         return
     scale = most[0] / norm_of[0] if most[0] > F0 and norm_of[0] > most[0] else F1
-    for k in range(cuda.grid(1), size, cuda.gridsize(1)):
+    k = cuda.grid(1)
+    while k < size:
         step_one(weights, first, second, k, gradients[k] * scale, rate[0])
+        k += cuda.gridsize(1)

@@ -11,7 +11,7 @@ from typing import Any
 from numba import cuda, types
 
 from evo.cuda.layers import F0, F1, add16, rectified
-from evo.cuda.plain import barrier, load1, store1
+from evo.cuda.plain import barrier, divided, load1, store1
 from evo.kernels.layout import RELU
 from evo.learning.exact.plan import BLOCK
 
@@ -103,7 +103,8 @@ def product(tiles, t, block, c, a, b, start, shape, relu, ones, along_a, along_b
     rows, terms, columns = shape
     left, right = tiles
     across = (columns + SIDES - 1) // SIDES
-    first_row, first_column = block // across * SIDES, block % across * SIDES
+    first_row, first_column = divided(block, across)
+    first_row, first_column = first_row * SIDES, first_column * SIDES
     row, column = t // SIDE, t % SIDE
     lines = rows - 1 if ones else rows
     j = first_column + column
@@ -151,10 +152,10 @@ def kernel_gradients(layers, number, count, size, x, gradients):
     layer = layers[number]
     filters, terms, pixels = layer.filters, layer.terms, layer.pixels
     of_block = ((terms + SIDES) // SIDES) * ((filters + SIDES - 1) // SIDES)  # tiles; biases are one more line
-    block = cuda.blockIdx.x // of_block
+    block, tile = divided(cuda.blockIdx.x, of_block)
     begin, rows = block * BLOCK * pixels, min(BLOCK, count - block * BLOCK) * pixels
     product(
-        (left, right), cuda.threadIdx.x, cuda.blockIdx.x % of_block, (gradients, block * size + layer.offset, filters),
+        (left, right), cuda.threadIdx.x, tile, (gradients, block * size + layer.offset, filters),
         (x, layer.patches + begin * terms, 1, terms), (x, layer.d_output + begin * filters, 1, filters),
         (gradients, -1), (terms + 1, rows, filters), False, True, False, False,
     )  # fmt: skip
