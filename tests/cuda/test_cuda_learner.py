@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from benchmarks.gpu_bits import NETWORKS
 from evo.algorithms.ppo import PPOLoss
 from evo.cuda.driver import STAND_IN
-from evo.errors import ConfigurationError, DeviceError
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
 from evo.learning.exact.cuda import CudaLearner
 from evo.learning.twin_critics import CriticLoss
 from evo.networks.network import Network, Options
@@ -77,6 +77,12 @@ def test_a_run_that_learns_on_a_gpu_has_the_hash_of_the_cpu(tmp_path: Path) -> N
 def test_what_gpus_do_not_learn_is_refused(policy: dict[str, Any], loss: Any, named: str) -> None:
     with pytest.raises(ConfigurationError, match=f"learner.device: {named} on GPUs yet"):
         CudaLearner(Network.build(Options(**policy), (4,), 2, 1), 1, loss, 0.5, Simulator())
+
+
+def test_a_batch_of_more_numbers_than_kernels_count_is_refused() -> None:
+    learner = CudaLearner(TINY, 1, PPOLoss(2), 0.5, Simulator())
+    with pytest.raises(DeviceMemoryError, match="a batch of 200,000,000 examples needs .* of at most 9; take smaller"):
+        learner._launches_for(200_000_000)
 
 
 def test_the_option_is_of_exact_updates_and_changes_no_identity() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.functions import integer_power
 from evo.cuda.launch import Device, Source
-from evo.errors import DeviceError, DeviceLostError
+from evo.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from evo.kernels.layout import TANH, WEIGHTED
 from evo.learning.exact import cuda_kernels as kernels
 from evo.learning.exact import cuda_products as products
@@ -30,6 +30,7 @@ from evo.networks.network import Network
 
 SIDES = (16, 8)  # of a square of threads, which computes a tile of a product: the largest that gives enough tiles
 ENOUGH = 132  # tiles: the multiprocessors of a large GPU
+MOST = (1 << 31) - 1  # numbers of a batch, which kernels count in 32 bits
 SIZES = 8  # of batches whose launches are kept
 GOLDEN_SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.2}
 GOLDEN = 2 * BLOCK + 44  # examples that are compared with the CPU, at most
@@ -203,6 +204,11 @@ class CudaLearner(ExactLearner):
         for array in self._kept:
             self._device.drop(array)
         self._layers, floats = table_of(self.network, examples)
+        if floats > MOST:
+            raise DeviceMemoryError(
+                f"learner.device: a batch of {examples:,} examples needs {floats * 4 / 1e9:.0f} GB on a GPU, of at most "
+                f"{MOST * 4 / 1e9:.0f}; take smaller batches"
+            )
         self._x = np.empty(floats, np.float32)
         self._gradients = np.empty(-(-examples // BLOCK) * self.network.size, np.float32)
         self._examples, self._kept = examples, [self._layers, self._x, self._gradients]
