@@ -81,7 +81,7 @@ def test_what_gpus_do_not_learn_is_refused(policy: dict[str, Any], loss: Any, na
 
 def test_a_batch_of_more_numbers_than_kernels_count_is_refused() -> None:
     learner = CudaLearner(TINY, 1, PPOLoss(2), 0.5, Simulator())
-    with pytest.raises(DeviceMemoryError, match="a batch of 200,000,000 examples needs .* of at most 9; take smaller"):
+    with pytest.raises(DeviceMemoryError, match=r"a batch of 200,000,000 examples needs .* of at most 9; take smaller"):
         learner._launches_for(200_000_000)
 
 
