@@ -206,8 +206,8 @@ class CudaLearner(ExactLearner):
         self._layers, floats = table_of(self.network, examples)
         if floats > MOST:
             raise DeviceMemoryError(
-                f"learner.device: a batch of {examples:,} examples needs {floats * 4 / 1e9:.0f} GB on a GPU, of at most "
-                f"{MOST * 4 / 1e9:.0f}; take smaller batches"
+                f"learner.device: a batch of {examples:,} examples needs {floats * 4 / 1e9:.0f} GB on a GPU, "
+                f"of at most {MOST * 4 / 1e9:.0f}; take smaller batches"
             )
         self._x = np.empty(floats, np.float32)
         self._gradients = np.empty(-(-examples // BLOCK) * self.network.size, np.float32)
