@@ -206,7 +206,7 @@ class Search:
         for task in self._loop.ask().tasks:
             part = slice(first, first + len(task.weights))
             returns = np.where(finite[part], signed[part], -inf)[:, np.newaxis]
-            lengths, metrics = np.ones((len(returns), 1), np.int32), np.zeros((len(returns), 1, 0), np.int32)
+            lengths, metrics = np.ones((len(returns), 1), np.int32), np.zeros((len(returns), 1, 0), np.int64)
             results.append(Result(returns, lengths, metrics, finite[part], len(returns), len(returns)))
             first = part.stop
         if finite.any() and signed[finite].max() > self._sign * self.fitness:

@@ -159,7 +159,7 @@ class Result:
 
     returns: NDArray[Any]  # [K, E], int64 thousandths of a game, else float64; `worst_of` where scores were not finite
     lengths: NDArray[np.int32]  # [K, E], steps
-    episode_metrics: NDArray[Any]  # [K, E, M] int32, of a problem float64; named by the environment's `episode_metrics`
+    episode_metrics: NDArray[Any]  # [K, E, M] int64, of a problem float64; named by the environment's `episode_metrics`
     finite: NDArray[np.bool_]  # [K], False: weights or scores had a NaN or an infinity
     frames: int  # steps really played
     lane_slots: int  # lanes of the kernel computed for them; frames / lane_slots is the lane utilisation
@@ -202,7 +202,7 @@ def empty_result(candidates: int, episodes: int, episode_metrics: int, returns_t
     return {
         "returns": np.full((candidates, episodes), worst_of(np.empty(0, returns_type)), returns_type),
         "lengths": np.zeros((candidates, episodes), np.int32),
-        "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int32),
+        "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int64),
         "finite": np.zeros(candidates, np.bool_),
     }
 

@@ -68,7 +68,7 @@ def advance(  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 def measure(state, rules, metrics):  # type: ignore[no-untyped-def]
-    """Write the metrics of every environment as they are now.  # int32 [B, M]"""
+    """Write the metrics of every environment as they are now.  # int64 [B, M]"""
     for b in range(metrics.shape[0]):
         contract.metrics(state, rules, b, metrics[b])
 
@@ -121,7 +121,7 @@ class Batch:
             self.ended, self.out, self.masks, self.final, self.final_masks,
         )  # fmt: skip
 
-    def live_metrics(self) -> NDArray[np.int32]:
+    def live_metrics(self) -> NDArray[np.int64]:
         """Return the metrics of every environment as they are now.  # [B, M]"""
         metrics = np.zeros_like(self.ended.episode_metrics)
         measure(self.state, self.game.rules, metrics)

@@ -141,7 +141,7 @@ def mask(playing, rules, b, out):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def metrics(playing, rules, b, out):  # type: ignore[no-untyped-def]
-    """Write the metrics of the episode that has ended in environment b.  # out int32 [M]"""
+    """Write the metrics of the episode that has ended in environment b.  # out int64 [M]"""
     _metrics(playing.state, rules, b, out)
 
 

@@ -89,9 +89,9 @@ class PlainGame:
             self.definition.mask(self.state, self.rules, b, out)
         return out
 
-    def metrics(self, b: int) -> NDArray[np.int32]:
+    def metrics(self, b: int) -> NDArray[np.int64]:
         """Return the metrics of an episode that has ended."""
-        out = np.zeros(len(self.definition.episode_metrics), np.int32)
+        out = np.zeros(len(self.definition.episode_metrics), np.int64)
         if self.definition.metrics is not None:
             self.definition.metrics(self.state, self.rules, b, out)
         return out

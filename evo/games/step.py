@@ -60,12 +60,12 @@ class Ended(NamedTuple):
 
     returns: NDArray[Any]  # [R] int64 thousandths; behind Gymnasium's interface float64
     lengths: NDArray[np.int32]  # [R] steps
-    episode_metrics: NDArray[np.int32]  # [R, K]
+    episode_metrics: NDArray[np.int64]  # [R, K]
 
     @classmethod
     def empty(cls, rows: int, metrics: int) -> Ended:
         """Return zeros."""
-        return cls(np.zeros(rows, np.int64), np.zeros(rows, np.int32), np.zeros((rows, metrics), np.int32))
+        return cls(np.zeros(rows, np.int64), np.zeros(rows, np.int32), np.zeros((rows, metrics), np.int64))
 
 
 class Record(NamedTuple):

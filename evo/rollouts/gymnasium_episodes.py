@@ -73,11 +73,11 @@ def play_gymnasium(
 
 def metrics_of_episode(environment: Environment, one: Instance, status: int) -> tuple[int, ...]:
     """Return the metrics of the episode that an instance has ended; ConfigurationError where they cannot be had."""
-    counts = np.empty(len(environment.episode_metrics), np.int32)
+    counts = np.empty(len(environment.episode_metrics), np.int64)
     try:
         counts[:] = environment.metrics_of_episode(one.info, status == TRUNCATED)
         return tuple(counts.tolist())
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, OverflowError, TypeError, ValueError) as error:
         raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
 
 

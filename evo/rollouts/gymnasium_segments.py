@@ -99,7 +99,7 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
     return Result(
         returns=np.array([returns], np.float64),
         lengths=np.array([lengths], np.int32),
-        episode_metrics=np.array(metrics, np.int32).reshape(1, len(ended), len(environment.episode_metrics)),
+        episode_metrics=np.array(metrics, np.int64).reshape(1, len(ended), len(environment.episode_metrics)),
         finite=np.ones(1, np.bool_),
         frames=rows,
         lane_slots=int(steps.progress[SLOTS] + steps.progress[FOLLOWED]),

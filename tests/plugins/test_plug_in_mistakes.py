@@ -110,6 +110,7 @@ def test_plug_ins_are_a_list_of_modules_or_names(wrong: object) -> None:
         ("(3,), 2,", "3, 2,", "shape is 3; it must be a tuple of positive whole numbers"),
         ('("score",)', '"score"', "episode_metrics is 'score'; it must be a tuple of names"),
         ("return (1,)", "return (1, 2)", "Environment.metrics_of_episode raised ValueError"),
+        ("return (1,)", "return (1 << 63,)", "Environment.metrics_of_episode raised OverflowError"),
         ("return (1,)", "return info['none']", "metrics_of_episode raised KeyError"),
         ("return Environment()", "sys.exit()", "make called sys.exit() ("),
         ("return Environment()", "pass", "shape is None"),
