@@ -142,7 +142,7 @@ class CudaRollout:
         for task, (candidates, episodes), own in zip(tasks, counts, items, strict=True):
             which, rows = slice(place, place + len(own)), slice(row, row + candidates * episodes)
             good = finite[which].reshape(candidates, -1).min(axis=1) != 0
-            of_task = Ended(*(array[rows] for array in ended))
+            of_task = Ended._make(array[rows] for array in ended)
             results.append(self._result(task, parents, of_task, good, int(slots[which].sum())))
             place, row = which.stop, rows.stop
         return self._recorded(tasks, parents, results, recorder) if len(recorder.actions) else results

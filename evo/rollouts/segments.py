@@ -141,7 +141,7 @@ class SegmentBuffers:
         """
         assert self.recorder.record is not None
         ends, transitions = self.recorder.record.ends, None
-        ended = Ended(*(rows[: len(ends)] for rows in self.ended))
+        ended = Ended._make(rows[: len(ends)] for rows in self.ended)
         if finite:
             order, begins = self._sequences(len(ends), by_seat)
             transitions = self.recorder.transitions(len(ends), followed, score, order, begins)
