@@ -63,7 +63,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "cma_snake": (range(66, 71), 5000),
     "openai_es_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
-    "ga_snake": (range(301, 306), 5000),
+    "ga_snake": (range(321, 326), 5000),
     "ppo_snake": ((6, 7, 8, 9, 10), 5000),
     "ga_snake_seed": ((1,), 5000),
     "a2c_snake_seed": ((1,), 5000),
