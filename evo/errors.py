@@ -21,9 +21,15 @@ FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 
 class EvoError(Exception):
-    """A failure that has a clear line for the user; `exit_code` is what the process ends with."""
+    """A failure with lines for the user, escaped as `printable`; `exit_code` is what the process ends with."""
 
     exit_code = 1
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*(printable(str(line)) for line in lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class ConfigurationError(EvoError):
@@ -130,7 +136,7 @@ def printable(text: str) -> str:
     """Return the text with everything escaped that could move a terminal's cursor or hide what stands there."""
     if text.isprintable():
         return str(text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def printable_lines(text: str) -> str:

@@ -149,8 +149,9 @@ def _grouped(model: type[BaseModel], values: Any, error: ValidationError) -> lis
         elif kind == "extra_forbidden":
             found.append((path, unknown_key(str(path[-1]), _fields(model, path[:-1])), {path}))
         elif kind == "value_error":
-            for line in str(context["error"]).splitlines():  # a rule a line
-                keys, text = _named(line, _fields(model, path))
+            broken = context["error"]
+            for rule in broken.args if type(broken) is ValueError else [broken]:
+                keys, text = _named(str(rule), _fields(model, path))
                 blamed = {(*path, key) for key in keys} or {_table(path)}
                 found.append((path + tuple(keys[:1]), text, blamed))
         elif kind in LENGTHS:

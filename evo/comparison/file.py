@@ -84,7 +84,7 @@ class ComparisonSection(Section):
             elif key.startswith(OF_BUDGET) and first:
                 wrong.append(f"set: {key} cannot go with {first}, which is the budget")
         if wrong:
-            raise ValueError("\n".join(wrong))
+            raise ValueError(*wrong)
 
     @property
     def limits(self) -> dict[str, int | float]:
@@ -114,7 +114,7 @@ class ComparisonFile:
         file = ExperimentFile.read(path)
         section, mistakes = _section(file.tables)
         if section is None or mistakes:
-            raise ConfigurationError("\n".join(file.lines_of(mistakes)))
+            raise ConfigurationError(*file.lines_of(mistakes))
         directory = Path(section.directory) if section.directory else Path("runs") / plain(path.stem)
         if wrong := _misplaced(section.directory):
             mistakes.append(Mistake((SECTION, "directory"), wrong))
@@ -122,7 +122,7 @@ class ComparisonFile:
             mistakes.append(Mistake((SECTION, "directory"), f"{what}; choose another folder"))
         methods, of_files = _methods(path, section, flags or {}, mistakes)
         if lines := [*file.lines_of(mistakes), *dict.fromkeys(of_files)]:
-            raise ConfigurationError("\n".join(lines))
+            raise ConfigurationError(*lines)
         seeds = section.seeds
         runs = [PlannedRun.of_seed(*method, seed, directory) for method in methods.items() for seed in seeds]
         return cls(path, section, directory, tuple(runs))
@@ -203,7 +203,7 @@ def _methods(
             try:
                 experiment = _loaded(file, section, {**flags, "algorithm": algorithm})
             except ConfigurationError as error:
-                for line in str(error).splitlines():
+                for line in error.args:
                     if mistake := _of_this_file(line, file, section, number, algorithm):
                         mistakes.extend([mistake] if mistake not in mistakes else [])
                     else:

@@ -121,8 +121,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
         elif run.directory.exists() and not (run.directory.is_dir() and not any(run.directory.iterdir())):
             lines.append(f"{run.directory}: exists and is not a run")
     if lines:
-        advice = "choose another comparison.directory, or move these away:"
-        raise ConfigurationError("\n".join([advice, *lines]))
+        raise ConfigurationError("choose another comparison.directory, or move these away:", *lines)
 
 
 @reading_several()

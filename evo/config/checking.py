@@ -61,7 +61,7 @@ def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
     mistakes += wrong or [mistake for key in source.removed for mistake in _unknown_key(sections, key)]
     if lines := source.lines_of(mistakes):
         more = ["and more of the same"] if len(lines) > REPORTED else []
-        raise ConfigurationError("\n".join(lines[:REPORTED] + more))
+        raise ConfigurationError(*lines[:REPORTED], *more)
     return sections, others
 
 

@@ -56,7 +56,7 @@ def stored() -> Iterator[None]:
     except MissingPluginError:
         raise
     except ConfigurationError as error:
-        raise DataError(str(error)) from error
+        raise DataError(*error.args) from error
 
 
 def require_plug_ins(who: str, algorithm: object, identifier: object) -> None:

@@ -97,9 +97,9 @@ class Experiment:
         try:
             experiment = cls._checked(source, Path(file))
         except ConfigurationError as error:
-            unknown = [line for line in str(error).splitlines() if ": unknown key" in line]
+            unknown = [line for line in error.args if ": unknown key" in line]
             if resolved and any(line.startswith(f"{file}:") for line in unknown):
-                raise ConfigurationError(f"{error}\n{OTHER_OPTIONS.format(printable(str(folder)))}") from None
+                raise ConfigurationError(*error.args, OTHER_OPTIONS.format(folder)) from None
             raise
         start = experiment.run.init_from
         if resolved and any(change.partition("=")[0].strip() == "run.init_from" for change in changes):
@@ -310,7 +310,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
     if one.get(code.GAME) and other.get(code.GAME):
         differing = [key for key in differing if not key.startswith(f"{code.GAME}.")]
-    options = [f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
+    options = [f"{printable(key)}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
     return options + code.changes(one, other)
 
 

@@ -325,8 +325,9 @@ def keep_fingerprint(directory: Path, fingerprint: str, allow_drift: bool = Fals
     if before and not allow_drift:
         raise DataError(
             f"{directory}: the numeric fingerprint of this machine differs from that of the run, so results would "
-            f"differ too; resume on such a machine, or accept that with --allow-drift\n"
-            f"  the run: {printable(before)}\n  here:    {fingerprint}"
+            "differ too; resume on such a machine, or accept that with --allow-drift",
+            f"  the run: {before}",
+            f"  here:    {fingerprint}",
         )
     with resources("write", path):
         replace_file(path, fingerprint.encode())

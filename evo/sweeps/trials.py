@@ -242,8 +242,7 @@ class PlannedSweep:
             start_of(experiment)
             opponents_in_files(experiment)
         except ConfigurationError as error:
-            lines = str(error).splitlines()
-            raise ConfigurationError("\n".join(self._of_trial(line, values) for line in lines)) from error
+            raise ConfigurationError(*(self._of_trial(line, values) for line in error.args)) from error
         return Trial(name_of(values), values, experiment)
 
     def tried(self, values: Values) -> Trial:
@@ -251,7 +250,7 @@ class PlannedSweep:
         try:
             return self.trial(values)
         except (ConfigurationError, DataError) as error:
-            why = "; ".join(str(error).splitlines())
+            why = "; ".join(error.args)
             return Trial(name_of(values), values, self.trial({}).experiment, why)
 
     def _of_trial(self, line: str, values: Values) -> str:

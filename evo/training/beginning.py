@@ -136,7 +136,7 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
                 elsewhere = "choose another run_dir"
             advice = [f"restore that code, or go on in another run: {elsewhere}"] if other else []
             what = "code" if other == changed else "options"
-            raise ConfigurationError("\n".join([f"{directory} was begun with other {what}:", *changed, *advice]))
+            raise ConfigurationError(f"{directory} was begun with other {what}:", *changed, *advice)
         file = directory / CONFIG
         before = Experiment.load(file, resolved=True, hosts="kept")
         kept = experiment

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment
-from evo.errors import DataError, counted
+from evo.errors import DataError, counted, printable
 from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT, METRICS
@@ -123,7 +123,7 @@ class Replayer:
             if before != fingerprint:
                 return (
                     "not replayable here: another numeric fingerprint\n"
-                    f"  the run: {before or 'none'}\n  here:    {fingerprint or 'none'}"
+                    f"  the run: {printable(before) or 'none'}\n  here:    {fingerprint or 'none'}"
                 )
         return ""
 

@@ -148,7 +148,7 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
         experiment = replace(experiment, learner=on_cpu)
         changed = difference(identity, experiment.identity())
     except ConfigurationError as error:
-        *mistakes, last = str(error).splitlines()
+        *mistakes, last = error.args
         if last == other_version:
             report.unknown += mistakes
             report.changed_code.append(last)

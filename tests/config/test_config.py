@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import string
 import time
@@ -365,6 +366,21 @@ rewards = {win = 0.25}
     assert again.to_toml() == first.to_toml()
     assert again.policy.conv == [[100, 4, 1], [200, 3, 1]]
     assert mistakes(resolved)[0].endswith("in a run directory; remove the section")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('policy = "a\\n\\nverified.\\r\\u001b.keras"', r' policy: "a\n\nverified.\r\u001b.keras": '),
+        ('[policy]\nlayers = ["dense 4", "x\\n1: done"]', r'2: policy.layers[1]: "x\n1: done" is not known'),
+    ],
+)
+def test_no_text_of_a_file_makes_a_line_of_its_own(tmp_path: Path, text: str, line: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Experiment.load(file := write(tmp_path, text))
+    assert str(caught.value).startswith(f"{file}:{line}")
+    assert str(caught.value).isprintable()
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_a_run_of_another_version_is_named_and_a_mistyped_option_is_not(tmp_path: Path) -> None:

@@ -420,6 +420,11 @@ def test_archives_that_somebody_made_up_are_a_line(tmp_path: Path) -> None:
     ("changes", "compression", "said"),
     [
         ({"class_name": "LayerNormalization", "axis": -1, "center": 1, "scale": 1e999}, zipfile.ZIP_STORED, "no chain"),
+        (
+            {"name": "x\nall is well", "activation": "\r"},
+            zipfile.ZIP_STORED,
+            r"layer x\\nall is well has .* \\r; known",
+        ),
         ({}, zipfile.ZIP_LZMA, "compressed as Keras compresses nothing"),  # a header may ask for 4 GiB of memory
         ({}, zipfile.ZIP_BZIP2, "compressed as Keras compresses nothing"),
     ],

@@ -98,6 +98,7 @@ FLAT = (("Flatten", "", {"axis": 1}), ("MatMul", "v", {}))
         ([("Div", "w", {}), LAST], {}, "the node n0 is a Div"),
         ([("Gemm", "w", {"alpha": 2.0})], {}, "n0 has alpha = 2.0; only 1.0 is known"),
         ([LAST, ("Relu", "", {})], {}, "its last layer must be a Gemm or MatMul"),
+        ([("Relu\nDone.\x1b[2J", "", {}), LAST], {}, r"n0 is a Relu\\nDone.\\x1b\[2J; known layers are"),
         ([LAST, ("Softmax", "", {"axis": 1}), ("Relu", "", {})], {}, "n2 is a Relu behind a Softmax"),
         ([LAST, ("Add", "v0", {})], {}, "n1 is a Add of two signals"),
         ([LAST, ("Add", "w", {})], {}, "n1 is an Add of something else than a bias"),

@@ -36,7 +36,7 @@ def main(arguments: Namespace) -> int:
     same = experiment == before or arguments.fork is not None
     if changed := [] if same else difference(before.identity(), experiment.identity()):
         advice = "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
-        raise ConfigurationError("\n".join([advice, *changed]))
+        raise ConfigurationError(advice, *changed)
     notice_unused(arguments.set, experiment)
     summary = arguments.summary
     summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
