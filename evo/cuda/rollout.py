@@ -185,10 +185,11 @@ class CudaRollout:
         """Return the result of episodes, of candidates of which some are `good`.  # [K]"""
         arrays = empty_result(len(good), len(ended.returns) // len(good), ended.episode_metrics.shape[1])
         found = {name: array.reshape(arrays[name].shape) for name, array in ended._asdict().items()}
-        if self._game.masked:
-            for k in np.flatnonzero(~good):  # which names an episode in which nothing is allowed
-                self._cpu.play(replace(task, weights=task.weights.some(slice(k, k + 1))), parents)
+        for k in np.flatnonzero(~good)[: None if self._game.masked else 1]:  # which names an episode of a broken game
+            self._cpu.play(replace(task, weights=task.weights.some(slice(k, k + 1))), parents)
         if not are_finite(found["returns"]):
+            assert isinstance(task.play, Episodes)
+            self._game.check_returns(np.tile(task.play.seeds, len(good)), ended.returns, ended.lengths)
             good = good & [are_finite(row) for row in found["returns"]]
         for name, values in found.items():
             if good.all():

@@ -58,7 +58,7 @@ def advance(  # type: ignore[no-untyped-def]
             status[b] = GOES_ON
             continue
         reward, status[b] = play(state, rules, b, actions[b], 0, None, 1, 0, None, None, envs, ended, b)
-        rewards[b] = np.nan if reward == LOST else reward / 1000.0
+        rewards[b] = np.nan if reward <= LOST else reward / 1000.0
         if status[b] != GOES_ON and mode == SAME_STEP:
             _show(state, rules, masked, b, final, final_masks)
             begin_next(state, rules, b, envs)

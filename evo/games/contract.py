@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, copy_from_row, copy_to_row
 from evo.errors import ConfigurationError
-from evo.games.faults import broken_match, nothing_allowed
+from evo.games.faults import broken_match, nothing_allowed, tell_of_observation, tell_of_return, unknown_end
 from evo.games.primitives import Random, clock_of, zeros_of
-from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
+from evo.records import GOES_ON, LARGEST_RETURN, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
 
-LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
+# In place of a reward; whatever is added in an episode, the return is beyond LARGEST_RETURN, and tells them apart.
+LOST, NO_END = np.int64(-(1 << 62)), np.int64(-(3 << 61))
 
 
 class Playing(NamedTuple):
@@ -107,7 +108,7 @@ def step(playing, rules, b, action):  # type: ignore[no-untyped-def]
     """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
 
     An action is an int64, or float64 [A], which may be written to, where actions are continuous. A reward that is not
-    finite, or beyond LARGEST_REWARD, is LOST, and so is the reward of an end that is none of these.
+    finite, or beyond LARGEST_REWARD, is LOST, and that of an end that is none of these is NO_END.
     """
     clock = playing.clock
     reward, ended = _step(playing.state, rules, b, action, Random(clock, b))
@@ -116,7 +117,9 @@ def step(playing, rules, b, action):  # type: ignore[no-untyped-def]
     if status == GOES_ON and 0 < rules.max_steps <= clock.steps[b]:
         status = np.int64(TRUNCATED)
     thousandths = np.rint(reward * 1000.0)
-    if not abs(thousandths) <= LARGEST_REWARD or not GOES_ON <= status <= TRUNCATED:  # also where it is NaN
+    if not GOES_ON <= status <= TRUNCATED:
+        return NO_END, np.int64(TERMINATED)
+    if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
         return LOST, np.int64(TERMINATED)
     return np.int64(thousandths), status
 
@@ -301,10 +304,27 @@ class CompiledGame:
             raise ValueError(f"snapshots of shape {snapshots.shape} are not {self.row_size} bytes each")
 
     def check_allowed(self, playing: Playing, allowed: NDArray[np.int8], b: int) -> None:
-        """Raise ConfigurationError where environment b, unless it is -1, has no action that is `allowed` [A]."""
-        if b >= 0 and not allowed.any():
-            clock = playing.clock
-            raise nothing_allowed(type(playing.state).__module__, int(clock.seed[b]), int(clock.steps[b]))
+        """Raise ConfigurationError where environment b, unless it is -1, has no action that is `allowed` [A].
+
+        Where what it shows is not finite, a note says so.
+        """
+        if b < 0:
+            return
+        where = type(playing.state).__module__, int(playing.clock.seed[b]), int(playing.clock.steps[b])
+        if not allowed.any():
+            raise nothing_allowed(*where)
+        tell_of_observation(*where, lambda: self.observe(self.snapshots(playing)[b : b + 1])[0])
+
+    def check_returns(self, seeds: NDArray[np.uint64], returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> None:
+        """Have a note name an episode that has ended without a return, if one has; ConfigurationError: no known end.
+
+        Shapes: [E] each; lengths are 0 of episodes that have not ended.
+        """
+        module, over = type(self.make_state(1).state).__module__, lengths > 0
+        for e in np.flatnonzero(over & (returns < LOST // 2 + NO_END // 2))[:1]:
+            raise unknown_end(module, int(seeds[e]), int(lengths[e]))
+        for e in np.flatnonzero(over & (np.abs(returns) > LARGEST_RETURN))[:1]:
+            tell_of_return(module, int(seeds[e]), int(lengths[e]), bool(returns[e] < LOST // 2))
 
     def broken_match(self, playing: Playing, b: int, baseline: int | None) -> ConfigurationError:
         """Return the error that in environment b nobody is on turn, or a baseline, by its number, may not move so."""

@@ -118,6 +118,34 @@ def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:
     return broken_in_play(module, seed, steps, "mask allowed no action", "it must write at least one 1")
 
 
+def unknown_end(module: str, seed: int, steps: int) -> ConfigurationError:
+    """Return the error that an episode's last step returned an end that is none."""
+    return broken_in_play(module, seed, steps, "step returned no known end", "False, True, or TRUNCATED are known")
+
+
+def tell_of_observation(module: str, seed: int, steps: int, seen: Callable[[], Any]) -> None:
+    """Note, once, what of an observation is not finite, if anything is; `seen` returns it."""
+    if (module, "observe") in _told or np.isfinite(shown := seen()).all():
+        return
+    place = tuple(np.argwhere(~np.isfinite(shown))[0].tolist())
+    what = f"observe wrote {shown[place]:g} to out{list(place)}"
+    _tell(module, "observe", broken_in_play(module, seed, steps, what, "no action follows from it"))
+
+
+def tell_of_return(module: str, seed: int, steps: int, lost: bool) -> None:
+    """Note, once, why an episode has no return: a reward that was `lost`, or the sum of all."""
+    what = (
+        "step gave a reward that is not finite or beyond two million" if lost else "rewards add up beyond 4.4 billion"
+    )
+    _tell(module, "step", broken_in_play(module, seed, steps, what, "such an episode has no return"))
+
+
+def _tell(module: str, function: str, what: Exception) -> None:
+    if (module, function) not in _told:
+        _told.add((module, function))
+        notice(str(what))
+
+
 def broken_match(module: str, seed: int, steps: int, baseline: int | None, actions: int) -> ConfigurationError:
     """Return the error that a baseline, by its number from 1 on, chose no such action, or that nobody is on turn."""
     if baseline is None:
@@ -151,3 +179,6 @@ def _call(
         if call is not None and frame.f_code.co_filename == call.f_code.co_filename:
             where = f"{names[call.f_code]} ({Path(frame.f_code.co_filename).name}:{line})"
     return call, where
+
+
+_told: set[tuple[str, str]] = set()  # modules of games, and their functions of which a note has told

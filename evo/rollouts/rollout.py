@@ -291,6 +291,8 @@ class Rollout:
                 ended = Ended(*(arrays[name][k] for name in Ended._fields))
                 if self._game is not None:
                     played = self.kernel.play_episodes(self._game, task, ended)
+                    if not played.finite:
+                        self._game.check_returns(task.play.seeds, ended.returns, ended.lengths)
                 else:
                     renewed, memory = self.seeds == "renewed", self.network.memory
                     played = play_gymnasium(self.kernel.score, self.environment, task, ended, renewed, memory)

@@ -54,7 +54,7 @@ def _move(state, rules, masked, index, scores, number, rule, seeds, allowed, luc
             return k
         actions[b] = action
         reward, status[b] = contract.step(state, rules, b, action)
-        if reward == LOST:
+        if reward <= LOST:
             return k
     return index.shape[0]
 

@@ -19,6 +19,7 @@ from evo.games.contract import CompiledGame, mask, observe_lanes
 from evo.games.step import Ended, Recorder, Score, actions_for, are_finite, envs_of, go_on, play
 from evo.kernels.lanes import forward, lanes_for
 from evo.networks.network import Network
+from evo.randomness.philox_compiled import episode_seed
 from evo.records import ActionRule, EnvStates, Result, Segment, Transitions, joined
 from evo.rollouts.action_rules import RULES, choose, read_action, write_action
 
@@ -147,7 +148,9 @@ class SegmentBuffers:
             transitions = self.recorder.transitions(len(ends), followed, score, order, begins)
             finite = bool(np.isfinite(transitions.next_outputs).all())
         over = ended.lengths > 0
-        finite = finite and are_finite(ended.returns[over])
+        if not are_finite(ended.returns[over]):
+            self.game.check_returns(self._seeds(over), ended.returns[over], ended.lengths[over])
+            finite = False
         frames, unasked = (played or (len(ends), 0)) if finite else (0, 0)
         first, episode, _, returns_so_far, memory = self.envs
         envs = EnvStates(self.game.snapshots(self.state), first, episode, returns_so_far, memory)
@@ -162,6 +165,14 @@ class SegmentBuffers:
             envs=envs if finite else None,
             unasked=unasked,
         )
+
+    def _seeds(self, over: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Return the seeds of episodes, which end in the rows that are `over`.  # [M] -> [R]"""
+        ends = over.reshape(len(self._first), -1)
+        env, episode = np.nonzero(ends)[0], (self._first[:, None] + ends.cumsum(axis=1) - ends)[ends]
+        if self.game.players > 1:
+            episode = self.recorder.episodes[over] // self.game.players
+        return np.array([episode_seed(self.envs.first[b], e) for b, e in zip(env, episode, strict=True)], np.uint64)
 
     def _sequences(self, rows: int, by_seat: bool) -> tuple[NDArray[np.int64] | None, Any]:
         """Return the order that puts the steps of each seat together, if asked for, and what `before` takes."""

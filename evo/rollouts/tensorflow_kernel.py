@@ -150,7 +150,8 @@ def play_segment(
     for t in range(horizon):
         observe_many(written.state, game.rules, seen)
         scores = np.ascontiguousarray(score(seen, written.envs.memory), np.float32)
-        if not np.isfinite(scores).all():
+        if not (good := np.isfinite(scores).all(axis=1)).all():
+            game.check_allowed(written.state, written.buffers[0], int(good.argmin()))
             return written.result(followed, (t + 1) * count, False, score)
         followed, failed = _step_segment(
             written.state, game.rules, written.masked, t, scores, RULES[how.kind], how.epsilon, followed,

@@ -111,10 +111,11 @@ def test_a_broken_game_is_named(fault: str, opponent: str, late: Any) -> None:
 
 
 @pytest.mark.long
-def test_an_end_that_is_none_has_no_return(late: Any) -> None:
+def test_an_end_that_is_none_is_named(late: Any) -> None:
     episodes = Episodes(np.arange(1, 9, dtype=np.uint64))
     assert played(late, episodes, opponents={"players": ["stubborn"]}).finite.all()
-    assert not played(late, episodes, fault="end", opponents={"players": ["stubborn"]}).finite.any()
+    with pytest.raises(ConfigurationError, match=r"step returned no known end after 220 steps of the episode of seed"):
+        played(late, episodes, fault="end", opponents={"players": ["stubborn"]})
 
 
 @pytest.mark.long

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.records import Episodes, Result, Task
+from evo.errors import ConfigurationError
+from evo.games import faults
+from evo.records import Episodes, Result, Segment, Task
 from evo.testing.environments import EMPTY, FRESH, Plain, rollout_of
 
 LATE = """
@@ -52,6 +54,11 @@ make = Game(
 )
 """
 SEEDS = np.arange(3, 6, dtype=np.uint64)
+NOTES = {
+    "reward": "step gave a reward that is not finite or beyond two million after 211 steps of the episode of seed 3; "
+    "such an episode has no return",
+    "observation": "observe wrote inf to out[0] after 211 steps of the episode of seed 3; no action follows from it",
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +85,20 @@ def test_a_metric_beyond_32_bits_is_the_same_compiled_or_not(late: Any) -> None:
     environment = environment_of(late)
     for one in (environment, Plain(environment.definition, environment.options)):
         assert played(one).episode_metrics.tolist() == [[[3_000_000_000]] * 3]
+
+
+@pytest.mark.parametrize("segment", [False, True])
+def test_what_is_not_finite_is_noted_once_and_an_unknown_end_is_an_error(
+    segment: bool, late: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "_told", set())
+    for fault, told in NOTES.items():
+        rollout = rollout_of(environment_of(late, fault))
+        play = Segment(rollout.environment.game.begin(SEEDS), 215) if segment else Episodes(SEEDS)
+        for _ in range(2):
+            assert not rollout.play(Task(FRESH, play), EMPTY).finite.any()
+        assert capsys.readouterr().err == f"note: game late_numbers: {told}\n"
+    rollout = rollout_of(environment_of(late, "end"))
+    play = Segment(rollout.environment.game.begin(SEEDS), 215) if segment else Episodes(SEEDS)
+    with pytest.raises(ConfigurationError, match="step returned no known end after 211 steps of the episode of seed 3"):
+        rollout.play(Task(FRESH, play), EMPTY)
