@@ -129,11 +129,12 @@ class SAC(TwinCriticMethod):
 
             noises = [self.noise(generation, update, which) for which in (TARGETS, ACTOR)]
             seen = np.concatenate([batch.next_observations, batch.observations])
-            acted = self.act(seen, np.concatenate(noises))  # a' ~ pi(. | s_t+1), and a ~ pi(. | s_t)
-            (next_actions, actions), (next_logs, log_probabilities) = (np.split(array, 2) for array in acted)
+            acted, logs = self.act(seen, np.concatenate(noises))  # a' ~ pi(. | s_t+1), and a ~ pi(. | s_t)
+            count = options.batch_size
 
-            targets = self.targets(batch, next_actions, next_logs, alpha)
-            (values, q_1, slopes_1), (_, q_2, slopes_2) = self.of_both(partial(self.improved, batch, targets, actions))
+            targets = self.targets(batch, acted[:count], logs[:count], alpha)
+            improved = self.of_both(partial(self.improved, batch, targets, acted[count:]))
+            (values, q_1, slopes_1), (_, q_2, slopes_2) = improved
             critic_means.add(values)
             first = q_1 <= q_2
             slopes = np.where(first[:, None], slopes_1, slopes_2)  # of min(Q1, Q2)
@@ -141,7 +142,7 @@ class SAC(TwinCriticMethod):
             actor_means.add(self.update_actor(batch, noises[1], q_value, slopes, {"temperature": alpha}))
 
             if options.learn_temperature:
-                self.temperature.update(log_probabilities, target_entropy, options.temperature_learning_rate)
+                self.temperature.update(logs[count:], target_entropy, options.temperature_learning_rate)
         actor = actor_means.metrics()
         return {
             **critic_means.metrics(),

@@ -185,7 +185,7 @@ class ReplayBuffer:
         else:
             draw_uniformly(len(self), np.uint64(key), slots)
             probabilities = np.full(batch_size, 1.0 / len(self))
-        rows: dict[str, Any] = {name: values[slots] for name, values in self._rows.items()}
+        rows: dict[str, Any] = {name: values.take(slots, 0) for name, values in self._rows.items()}
         return Sample(slots=slots, probabilities=probabilities, **rows)
 
     def importance_weights(self, probabilities: NDArray[np.float64], exponent: float) -> NDArray[np.float32]:

@@ -32,17 +32,12 @@ def philox(key: int, counter: Words) -> Words:
     `key` has 64 bits (Random123 puts the low word first), `counter` is four 32-bit words. Whole numbers of NumPy, whose
     products would overflow, give the same words.
     """
-    key, (c0, c1, c2, c3) = int(key), map(int, counter)
-    k0, k1 = key & MASK32, (key >> 32) & MASK32
+    key, (c0, c1, c2, c3), mask = int(key), map(int, counter), MASK32
+    k0, k1, (m0, m1), (w0, w1) = key & mask, (key >> 32) & mask, MULTIPLIERS, WEYL
     for _ in range(ROUNDS):
-        low_high = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
-        c0, c1, c2, c3 = (
-            (low_high[1] >> 32) ^ c1 ^ k0,
-            low_high[1] & MASK32,
-            (low_high[0] >> 32) ^ c3 ^ k1,
-            low_high[0] & MASK32,
-        )
-        k0, k1 = (k0 + WEYL[0]) & MASK32, (k1 + WEYL[1]) & MASK32
+        p0, p1 = m0 * c0, m1 * c2
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & mask, (p0 >> 32) ^ c3 ^ k1, p0 & mask
+        k0, k1 = (k0 + w0) & mask, (k1 + w1) & mask
     return c0, c1, c2, c3
 
 
