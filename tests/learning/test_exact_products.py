@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.learning.exact import runs
-from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack, transpose_packed
+from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack, pack_transposed, transpose_packed
 
 FLOATS = np.float32
 
@@ -43,7 +43,7 @@ def computed(a: NDArray[np.float32], b: NDArray[np.float32], start: NDArray[np.f
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.2, 0.5, 1.0])
-@pytest.mark.parametrize("columns", [1, 16, 17, 32, 33, 150])
+@pytest.mark.parametrize("columns", [1, 8, 9, 16, 17, 32, 33, 150])
 @pytest.mark.parametrize(("rows", "terms"), [(1, 1), (7, 45), (37, 64), (50, 150)])
 def test_a_product_is_the_sum_of_its_terms_in_their_order(rows: int, terms: int, columns: int, density: float) -> None:
     random = np.random.default_rng(rows * terms + columns)
@@ -53,6 +53,21 @@ def test_a_product_is_the_sum_of_its_terms_in_their_order(rows: int, terms: int,
     start = random.standard_normal(columns, FLOATS)
     start[0] = 0
     np.testing.assert_array_equal(computed(a, b, start).view(np.int32), product(a, b, start).view(np.int32))
+
+
+@pytest.mark.parametrize("rows", [1, 30, 144, 300])
+@pytest.mark.parametrize("columns", [1, 16, 45])
+def test_a_transpose_is_packed_as_if_it_were_written_first(rows: int, columns: int) -> None:
+    matrix, wide = np.random.default_rng(rows).standard_normal((rows, columns), FLOATS), runs.rounded(rows)
+    lines = np.zeros((columns, wide), FLOATS)
+    lines[:, :rows] = matrix.T
+    expected = np.zeros(columns * wide, FLOATS)
+    pack(lines.ravel(), 0, columns, rows, wide, expected, 0)
+    found = np.full(runs.rounded(columns) * wide + WIDTH, 7, FLOATS)
+    flat = np.append(matrix, np.zeros(WIDTH * (columns + WIDTH), FLOATS)).astype(FLOATS)
+    pack_transposed(flat, 0, rows, columns, found, 0)
+    np.testing.assert_array_equal(found[: columns * wide], expected)
+    assert (found[-WIDTH:] == 7).all()
 
 
 @pytest.mark.parametrize("packs", [False, True])
@@ -78,7 +93,7 @@ def test_sums_in_blocks_of_columns_are_the_same_sums(rows: int, columns: int, pa
     np.testing.assert_array_equal(turned[: columns * rows].reshape(columns, rows), twice[:, :columns].T)
 
 
-@pytest.mark.parametrize("columns", [16, 32, 48])
+@pytest.mark.parametrize("columns", [8, 16, 32, 48])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_a_weight_that_is_not_finite_spoils_no_sum_in_which_its_factor_is_zero(bad: float, columns: int) -> None:
     random = np.random.default_rng(1)

@@ -22,7 +22,7 @@ from evo.learning.exact.layers import pixel_without_weights, pool_back
 from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.weights import step_one
 
-NORM_PARTS = 16  # as in `evo.learning.exact.weights`
+NORM_PARTS = 16  # as in `evo.learning.exact.runs.sum_of_squares`
 STRETCH: Any = None  # squares of the norm that a block of threads computes at once, 8 each; a constant of the kernel
 
 

@@ -30,7 +30,7 @@ from evo.learning.exact.layers import (
 )
 from evo.learning.exact.losses import derive
 from evo.learning.exact.plan import BLOCK
-from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
+from evo.learning.exact.products import PACKED, multiply, pack, pack_transposed, transpose_packed
 from evo.learning.exact.recurrent import backward_in_time, forward_in_time
 from evo.learning.exact.runs import WIDTH, add_rows, copy_rectified, copy_where_positive, fill, spaced, transpose
 
@@ -40,23 +40,21 @@ BLOCK_DISTANCE = np.int64(spaced(BLOCK))  # of rows of a block's transposed grad
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def pack_weights(layers, weights, packed, buffer, is_learned):  # type: ignore[no-untyped-def]
+def pack_weights(layers, weights, packed, is_learned):  # type: ignore[no-untyped-def]
     """Pack the kernels of all layers; of what is learned, their transposes too, which gradients need.
 
-    `weights` has space for a vector behind its end. `buffer` is overwritten; it holds the largest kernel, transposed.
+    `weights` has space behind its end, for squares are read.
     """
     for i in range(layers.shape[0]):
         layer = layers[i]
         if layer.kind != WEIGHTED:
             continue
         terms, filters = layer.terms, layer.filters
-        distance = -(-terms // WIDTH) * WIDTH
         pack(weights, layer.offset, terms, filters, filters, packed, layer.packed)
         for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
             packed[layer.biases + f] = weights[layer.bias_offset + f] + ZERO if layer.bias_offset >= 0 else ZERO
         if is_learned and layer.passes_on:
-            transpose(weights, layer.offset, terms, filters, filters, buffer, NONE, distance)
-            pack(buffer, NONE, filters, terms, distance, packed, layer.turned)
+            pack_transposed(weights, layer.offset, terms, filters, packed, layer.turned)
 
 
 def _gates(layer, layers, packed, place, count, workspace):  # type: ignore[no-untyped-def]
@@ -164,7 +162,7 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
                 _begin_norm(layer, begins, workspace, sums)
             normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
-            _weighted_back(layer, packed, place, count, workspace, sums)
+            _weighted_back(layer, number, packed, place, count, workspace, sums)
         _gates_backward(layer, layers, packed, place, count, workspace, sums)
         if not layer.passes_on:
             continue
@@ -189,11 +187,14 @@ def _begin_norm(layer, begins, workspace, sums):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
-    """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
+def _weighted_back(layer, number, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
+    """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before.
+
+    Where there are sums, nobody asks for those of the network's own inputs.
+    """
     if sums is not None:
         _add_gradients(layer, place, count, workspace, sums)
-    if not layer.passes_on:
+    if not layer.passes_on or (sums is not None and number == 0):
         return
     x, dense = workspace.floats, layer.patches == layer.input
     d_patches, to = (x, layer.d_input) if dense else (workspace.columns, NONE)

@@ -167,8 +167,8 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
             row["scale"], row["shift"] = sums.take(layer.filters), sums.take(layer.filters)
         if layer.weighted:
             terms, filters = layer.fan_in, layer.filters
-            row["packed"], row["turned"] = packed.take(terms * rounded(filters)), packed.take(filters * rounded(terms))
-            row["biases"] = packed.take(filters)
+            row["packed"], row["biases"] = packed.take(terms * rounded(filters)), packed.take(filters)
+            row["turned"] = packed.take(rounded(filters) * rounded(terms))
             row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)

@@ -6,8 +6,8 @@ weights, gradients of outputs by transposed weights, transposed gradients of out
 values of A are zeros, which costs nothing here. Sums of a row stay in registers while up to CHUNK of its terms are
 added, and the rows of B that they take stay in the nearest cache for all rows of A.
 
-With AVX-512, all products of one or two vectors of columns, as convolutions with few filters have, are computed where
-enough factors are not zero, several rows at a time. That is faster, and changes no bit: see `_is_dense`.
+All products of one or two registers of columns, as output layers and convolutions with few filters have, are computed
+where enough factors are not zero, several rows at a time. That is faster, and changes no bit: see `_is_dense`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ kernel_cache.use(__name__)
 
 WIDE = "+avx512f" in kernel_cache.features().split(",")
 # Vectors of a row whose sums stay in registers; 3 x 3 x 16 terms are 9. CHUNK rows of B take up to 36 kB then.
-MOST = 9 if WIDE else 5
-DENSE = 0.08, 0.3  # share of nonzero factors from which on all products of one and of two vectors are computed
+MOST = 9 if WIDE else 6
+REGISTER = WIDTH if WIDE else WIDTH // 2  # floats of the processor's registers
+# Share of nonzero factors from which on all products of one and of two registers are computed, and the rows whose sums
+# stay in registers together then.
+DENSE, TILE = ((0.08, 0.3), (8, 6)) if WIDE else ((0.15, 0.35), (8, 4))
 SAMPLED = 16  # of this many rows, one is counted to estimate that share
 CHUNK = 64  # terms that a mask has, and that are added while their sums are in registers
-TILE = 8, 6  # rows of one and of two vectors whose sums stay in registers together
 PACKED = np.int64(-1)  # in place of the distance of rows: of a matrix in blocks of columns
 
 
@@ -46,11 +48,13 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     rows, terms, columns = shape
     if rows == 0:
         return
-    if WIDE and b[2] == PACKED and c[2] != PACKED and columns <= 2 * WIDTH and _is_dense(a, b, shape):
-        _add_all(-(-columns // WIDTH), c, start, a, b, terms, rows)
+    vectors, registers = -(-columns // WIDTH), -(-columns // REGISTER)
+    row = vectors * WIDTH  # of a packed matrix that is one block of columns
+    if registers <= len(TILE) and (b[2] == PACKED or b[2] == row) and _is_dense(a, b, shape):
+        _add_all(registers, _spread(c, row), _spread(start, row), a, _spread(b, row), terms, rows)
         return
     chunks = _masks_of(a[0], a[1], a[2], rows, terms, words)
-    done, vectors = 0, -(-columns // WIDTH)
+    done = 0
     while done < vectors:
         count = _share(vectors - done)
         line, distance = _columns(b[1], b[2], terms, done, count)
@@ -63,6 +67,12 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
             _add_terms(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
             begin = target
         done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _spread(matrix, row):  # type: ignore[no-untyped-def]
+    """Return a matrix with the distance of its rows, which is `row` where it is packed."""
+    return matrix[0], matrix[1], row if matrix[2] == PACKED else matrix[2]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -87,13 +97,15 @@ def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-d
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _is_dense(a, b, shape):  # type: ignore[no-untyped-def]
-    """Return whether to compute all products of packed B, or only those without zeros, by a sample of A.
+    """Return whether to compute all products of B, whose rows lie side by side, or only those without zeros.
+
+    A sample of A says so.
 
     With few columns, a mispredicted branch at the end of a mask costs more than some products. A product with zero
     changes no sum where B is finite and no sum begins with -0.
     """
     rows, terms, columns = shape
-    vectors, chunks = -(-columns // WIDTH), -(-terms // CHUNK)
+    vectors, registers, chunks = -(-columns // WIDTH), -(-columns // REGISTER), -(-terms // CHUNK)
     last = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(chunks * CHUNK - terms)
     found, looked = np.int64(0), np.int64(0)
     for i in range(0, rows, SAMPLED):
@@ -101,7 +113,7 @@ def _is_dense(a, b, shape):  # type: ignore[no-untyped-def]
             word = nonzero(a[0], a[1] + i * a[2] + q * CHUNK)
             found += count_bits(word & last if q == chunks - 1 else word)
         looked += terms
-    return found > DENSE[vectors - 1] * looked and finite(b[0], b[1], terms * vectors)
+    return found > DENSE[registers - 1] * looked and finite(b[0], b[1], terms * vectors)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -124,6 +136,17 @@ def pack(x, at, rows, columns, distance, y, to):  # type: ignore[no-untyped-def]
             for v in range(count):
                 copy_vector(y, to + (done * rows + i * count + v) * WIDTH, x, at + i * distance + (done + v) * WIDTH)
         done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def pack_transposed(x, at, rows, columns, y, to):  # type: ignore[no-untyped-def]
+    """Write the transpose of a matrix [rows, columns] as `pack` writes it, and up to 15 more rows of a block."""
+    done, vectors = 0, -(-rows // WIDTH)
+    while done < vectors:
+        width = _share(vectors - done) * WIDTH
+        begin = done * WIDTH * columns
+        transpose(x, at + begin, width, columns, columns, y, to + begin, width)
+        done += width // WIDTH
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -187,31 +210,31 @@ def _add_terms(vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped
 
 
 @emitted()
-def _add_all(builder, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
-    """Write one or two `vectors` of each row of C: those of `start` and all terms, also those that are zero.
+def _add_all(builder, registers, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
+    """Write one or two `registers` of each row of C: those of `start` and all terms, also those that are zero.
 
-    c, start, a: as in `_terms_code`; b is packed. Several rows are computed together, so that none waits for its own
+    c, start, a, b: (array, at, distance of rows). Several rows are computed together, so that none waits for its own
     sums.
     """
     bases, distances = _begins(builder, c, start, a, b)
-    i64 = rows.type
+    i64, kind = rows.type, ir.VectorType(ir.FloatType(), REGISTER)
 
     def compute(count: int, first: Any, size: int) -> None:
-        place = [i64(v * WIDTH) for v in range(count)]
+        place = [i64(v * REGISTER) for v in range(count)]
         numbers = [builder.add(first, i64(r)) for r in range(size)]
         lines = [
             [builder.gep(base, [builder.mul(row, distance)]) for row in numbers]
             for base, distance in zip(bases[:3], distances[:3], strict=True)
         ]
-        totals = [[cgutils.alloca_once(builder, VECTOR) for _ in place] for _ in numbers]
+        totals = [[cgutils.alloca_once(builder, kind) for _ in place] for _ in numbers]
         for begin, sums in zip(lines[1], totals, strict=True):
             for total, at in zip(sums, place, strict=True):
-                builder.store(load(builder, begin, at, VECTOR), total)
+                builder.store(load(builder, begin, at, kind), total)
         with cgutils.for_range(builder, terms) as k:
-            line = builder.gep(bases[3], [builder.mul(k.index, i64(count * WIDTH))])
-            weights = [load(builder, line, at, VECTOR) for at in place]
+            line = builder.gep(bases[3], [builder.mul(k.index, distances[3])])
+            weights = [load(builder, line, at, kind) for at in place]
             for factors, sums in zip(lines[2], totals, strict=True):
-                factor = broadcast(builder, factors, k.index, WIDTH)
+                factor = broadcast(builder, factors, k.index, REGISTER)
                 for total, weight in zip(sums, weights, strict=True):
                     builder.store(builder.fadd(builder.load(total), builder.fmul(weight, factor)), total)
         for target, sums in zip(lines[0], totals, strict=True):
@@ -226,7 +249,7 @@ def _add_all(builder, vectors, c, start, a, b, terms, rows):  # type: ignore[no-
         with cgutils.for_range(builder, builder.urem(rows, i64(tile))) as loop:
             compute(count, builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
 
-    each_case(builder, vectors, range(1, len(TILE) + 1), tiled)
+    each_case(builder, registers, range(1, len(TILE) + 1), tiled)
 
 
 @emitted(types.boolean)

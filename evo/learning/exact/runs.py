@@ -6,6 +6,7 @@ their callers.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -13,13 +14,19 @@ from numba import njit, types
 from numba.core import cgutils
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.vectors import emitted, interleave, load, rectify, repeated, store
+from evo.kernels.vectors import emitted, load, rectify, repeated, shuffle, store
 
 kernel_cache.use(__name__)
 
 WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
 PARTS = 8  # partial sums over filters
-VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
+VECTOR, EIGHT = (ir.VectorType(ir.FloatType(), width) for width in (WIDTH, PARTS))
+# Of two rows of eight: their numbers, pairs and quarters in turn, which are one instruction of AVX each.
+TURNS = (
+    (1, ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15])),
+    (2, ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])),
+    (4, ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])),
+)
 
 
 def rounded(size: int) -> int:
@@ -37,12 +44,18 @@ def spaced(size: int) -> int:
 def _turn(builder, x, at, distance, y, to, step):  # type: ignore[no-untyped-def]
     """y[to + i * step + j] = x[at + j * distance + i] for i, j < 16."""
 
-    def place(at: Any, step: Any, times: int) -> Any:
-        return builder.add(at, builder.mul(step, step.type(times)))
+    def place(at: Any, step: Any, times: int, more: int) -> Any:
+        return builder.add(at, builder.add(builder.mul(step, step.type(times)), step.type(more)))
 
-    rows = [load(builder, x, place(at, distance, j), VECTOR) for j in range(WIDTH)]
-    for i, column in enumerate(interleave(builder, rows)):
-        store(builder, column, y, place(to, step, i))
+    for j, i in product(range(0, WIDTH, PARTS), repeat=2):
+        rows = [load(builder, x, place(at, distance, j + k, i), EIGHT) for k in range(PARTS)]
+        for size, masks in TURNS:
+            for k in range(PARTS):
+                if not k & size:
+                    pair = rows[k], rows[k + size]
+                    rows[k], rows[k + size] = (shuffle(builder, *pair, mask) for mask in masks)
+        for k, column in enumerate([0, 2, 1, 3, 4, 6, 5, 7]):
+            store(builder, rows[column], y, place(to, step, i + k, j))
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -105,7 +118,7 @@ def _copied(builder: Any, present: Any, other: Any) -> Any:
     return other
 
 
-def _sum(builder: Any, present: Any, other: Any) -> Any:
+def _added(builder: Any, present: Any, other: Any) -> Any:
     return builder.fadd(present, other)
 
 
@@ -119,7 +132,7 @@ def _where_positive(builder: Any, present: Any, other: Any, output: Any) -> Any:
 
 
 copy_vector, copy = _vectors(_copied), _runs(_copied)
-add_vector, add = _vectors(_sum), _runs(_sum)
+add_vector, add = _vectors(_added), _runs(_added)
 copy_rectified = _runs(_rectified)
 copy_where_positive = _runs(_where_positive)  # (y, to, x, at, z, from, count): x where z is positive, else 0
 multiply_vector = _vectors(lambda builder, present, other: builder.fmul(present, other))
@@ -147,6 +160,34 @@ def add_rows(builder, y, to, x, at, distance, count):  # type: ignore[no-untyped
     store(builder, builder.load(total), y, to)
 
 
+def _sum(builder: Any, kept: int, x: Any, at: Any, other: Any, count: Any) -> Any:
+    """Return the sum as `sum_of_products`, with this many partial sums."""
+    parts, i64 = ir.VectorType(ir.FloatType(), kept), at.type
+    alone = builder.icmp_signed("<", other, i64(0))
+    total = cgutils.alloca_once(builder, parts)
+    builder.store(ir.Constant(parts, [0.0] * kept), total)
+
+    def term(k: Any, kind: Any) -> Any:
+        left = load(builder, x, builder.add(at, k), kind)
+        right = load(builder, x, builder.add(builder.select(alone, at, other), k), kind)
+        return builder.select(alone, left, builder.fmul(left, right))
+
+    with cgutils.for_range(builder, builder.udiv(count, i64(kept))) as loop:
+        k = builder.mul(loop.index, i64(kept))
+        builder.store(builder.fadd(builder.load(total), term(k, parts)), total)
+    one = ir.VectorType(ir.FloatType(), 1)
+    sums = builder.bitcast(total, ir.FloatType().as_pointer())
+    rest = builder.urem(count, i64(kept))
+    with cgutils.for_range(builder, rest) as loop:
+        k = builder.add(builder.sub(count, rest), loop.index)
+        store(builder, builder.fadd(load(builder, sums, loop.index, one), term(k, one)), sums, loop.index)
+    left = [builder.load(builder.gep(sums, [i64(k)])) for k in range(kept)]
+    while len(left) > 1:
+        half = len(left) // 2
+        left = [builder.fadd(left[k], left[k + half]) for k in range(half)]
+    return left[0]
+
+
 @emitted(types.float32)
 def sum_of_products(builder, x, at, other, count):  # type: ignore[no-untyped-def]
     """Return the sum of x[at + k] * x[other + k], or of x[at + k] where `other` is negative, for k < count.
@@ -154,27 +195,10 @@ def sum_of_products(builder, x, at, other, count):  # type: ignore[no-untyped-de
     It is kept as eight partial sums, of every eighth term in order, which are added as (k, k + 4), (k, k + 2),
     (k, k + 1), like those of `evo.kernels.layer_norm`.
     """
-    parts, i64 = ir.VectorType(ir.FloatType(), PARTS), at.type
-    alone = builder.icmp_signed("<", other, i64(0))
-    total = cgutils.alloca_once(builder, parts)
-    builder.store(ir.Constant(parts, [0.0] * PARTS), total)
+    return _sum(builder, PARTS, x, at, other, count)
 
-    def term(k: Any, kind: Any) -> Any:
-        left = load(builder, x, builder.add(at, k), kind)
-        right = load(builder, x, builder.add(builder.select(alone, at, other), k), kind)
-        return builder.select(alone, left, builder.fmul(left, right))
 
-    with cgutils.for_range(builder, builder.udiv(count, i64(PARTS))) as loop:
-        k = builder.mul(loop.index, i64(PARTS))
-        builder.store(builder.fadd(builder.load(total), term(k, parts)), total)
-    one = ir.VectorType(ir.FloatType(), 1)
-    sums = builder.bitcast(total, ir.FloatType().as_pointer())
-    rest = builder.urem(count, i64(PARTS))
-    with cgutils.for_range(builder, rest) as loop:
-        k = builder.add(builder.sub(count, rest), loop.index)
-        store(builder, builder.fadd(load(builder, sums, loop.index, one), term(k, one)), sums, loop.index)
-    left = [builder.load(builder.gep(sums, [i64(k)])) for k in range(PARTS)]
-    while len(left) > 1:
-        half = len(left) // 2
-        left = [builder.fadd(left[k], left[k + half]) for k in range(half)]
-    return left[0]
+@emitted(types.float32)
+def sum_of_squares(builder, x, count):  # type: ignore[no-untyped-def]
+    """Return the sum of x[k] * x[k] for k < count: 16 sums of every sixteenth square, added in pairs."""
+    return _sum(builder, WIDTH, x, count.type(0), count.type(0), count)
