@@ -81,6 +81,7 @@ class Environment(Protocol):
     notices: tuple[str, ...] = ()  # what a user should know of it when a run begins
     problem: Any = None  # the `Problem`, a function of the weights themselves; None: a network plays
     visible: bool = False  # whether `replayed` shows episodes
+    made_by: Any = None  # what Gymnasium makes it by, a class or function or its name, and the arguments; None: not so
     sources: str = ""  # a hash of the source files of a plug-in's game, which must not change within a run
 
     @property

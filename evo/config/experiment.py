@@ -21,7 +21,7 @@ from evo.networks.model_files import refuse_graph
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
-from evo.plugins import code, registry
+from evo.plugins import code, registry, script
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
 from evo.toml import plain, section_text, value_text
@@ -252,9 +252,9 @@ class Experiment:
 
     def code(self) -> dict[str, dict[str, str]]:
         """Return digests of a game's code and of the plug-ins', where they are not of this program."""
-        sources = self.make_environment().sources
-        plugins = {name: code.of_plugin(name) for name in registry.with_results()}
-        found = {code.GAME: {"sources": sources} if sources else {}, code.PLUGINS: plugins}
+        environment, options = self.make_environment(), repr((self.environment, self.options))
+        game = {"sources": environment.sources} if environment.sources else {}
+        found = {code.GAME: game, code.PLUGINS: script.of_plug_ins(environment.made_by, options)}
         return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:

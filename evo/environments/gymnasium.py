@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, Literal, Self
@@ -211,6 +211,14 @@ class GymnasiumEnvironment(environment.Environment):
     recorded_as, notices = _as_of("_spaces", "pixels"), _as_of("_spaces", "notices")
     visible = _as_of("_spaces", "drawn")
     seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")
+
+    @environment.computed_once
+    def made_by(self) -> Any:
+        """Return what makes it, and the arguments that are registered; None: it is not registered."""
+        with suppress(gymnasium.error.Error):
+            spec = gymnasium.spec(self.options.id.removeprefix(PREFIX))
+            return spec.entry_point, [spec.kwargs, spec.max_episode_steps]
+        return None
 
     @environment.computed_once
     def entries(self) -> Mapping[str, tuple[int, ...]]:

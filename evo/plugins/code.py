@@ -23,6 +23,8 @@ from evo.plugins import importing, registry
 
 OURS = ""  # this program, among the names of plug-ins
 OWN_PACKAGES = ("evo", "snake")
+MAIN = "__main__"  # the script or notebook that runs
+OF_SCRIPT = "the environment or plug-in in this script"
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
 NUMBERS = (int, float, complex, str, bytes, np.generic)  # and texts
 WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
@@ -32,7 +34,7 @@ WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "_
 def code_of(names: tuple[str, ...] = ()) -> dict[str, str]:
     """Return a digest of this program's source files, and one of every plug-in: empty where it is missing here."""
     folders = [file.parent for file in map(_file, OWN_PACKAGES) if file]  # in different folders on Ray
-    ours = b"".join(_digest(folder, folder.rglob("*.py")) for folder in folders)
+    ours = b"".join(digest_of(folder, folder.rglob("*.py")) for folder in folders)
     return {OURS: hashlib.sha256(ours).hexdigest(), **{name: of_plugin(name) for name in names}}
 
 
@@ -52,7 +54,9 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     changed = ["the game or the function"] if game and game_now and game != game_now else []
     if isinstance(plugins, Mapping) and isinstance(plugins_now, Mapping):
         changed += [
-            f"plug-in {name}" for name in plugins_now if plugins.get(name, plugins_now[name]) != plugins_now[name]
+            f"plug-in {name}" if name != MAIN else OF_SCRIPT
+            for name in plugins_now
+            if plugins.get(name, plugins_now[name]) != plugins_now[name]
         ]
     lines = [f"the code of {what} differs from that of the run" for what in changed]
     about = run.get("environment")
@@ -68,30 +72,40 @@ def of_plugin(name: str) -> str:
     if file is None:
         return ""
     in_package = "." in name or file.name == "__init__.py"
-    digest = _digest(file.parent, file.parent.rglob("*.py") if in_package else _with_helpers(file)).hex()
+    digest = digest_of(
+        file.parent, file.parent.rglob("*.py") if in_package else with_helpers({file}, file.parent)
+    ).hex()
     return " ".join((*_versions(name, file), digest))
 
 
-def _with_helpers(plugin: Path) -> set[Path]:
-    found, left, folder = set[Path](), {plugin}, plugin.parent
+def with_helpers(files: set[Path], folder: Path) -> set[Path]:
+    """Return these files, and all that they import from a folder."""
+    found, left = set[Path](), files
     while left:
         found.add(file := left.pop())
-        for name in _imports(file) if "site-packages" not in folder.parts else ():
-            first, rest = folder / name[0], folder.joinpath(*name).with_suffix(".py")
-            if (first / "__init__.py").is_file():
-                left |= {*first.rglob("*.py")} - found
-            else:
-                left |= {path for path in (first.with_suffix(".py"), rest) if path.is_file()} - found
+        with suppress(SyntaxError, ValueError):
+            left |= imported_from(folder, ast.parse(file.read_bytes())) - found
     return found
 
 
-def _imports(file: Path) -> Iterable[Sequence[str]]:
-    with suppress(SyntaxError, ValueError):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{name}" for name in names] if node.module and not node.level else []
-            yield from (parts for name in names if (parts := name.split("."))[0] not in ("evo", "snake"))
+def imported_from(folder: Path, tree: ast.AST) -> set[Path]:
+    """Return the files of a folder, which is none of installed packages, that code imports."""
+    found = set[Path]()
+    for name in _imports(tree) if "site-packages" not in folder.parts else ():
+        first, rest = folder / name[0], folder.joinpath(*name).with_suffix(".py")
+        if (first / "__init__.py").is_file():
+            found |= {*first.rglob("*.py")}
+        else:
+            found |= {path for path in (first.with_suffix(".py"), rest) if path.is_file()}
+    return found
+
+
+def _imports(tree: ast.AST) -> Iterable[Sequence[str]]:
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names] if node.module and not node.level else []
+        yield from (parts for name in names if (parts := name.split("."))[0] not in OWN_PACKAGES)
 
 
 def of_function(function: Any) -> Any:
@@ -149,7 +163,7 @@ class _Content:
             return function.__qualname__
         self.seen.add(id(function))
         code, names, attributes = function.__code__, set[str](), set[str]()
-        for inner in _with_inner(code):
+        for inner in with_inner(code):
             attributes |= {*inner.co_names}
             for one in dis.get_instructions(inner):
                 kind = one.opname.removeprefix("STORE_")
@@ -186,11 +200,12 @@ class _Content:
             yield name, self.of(getattr(one, WRAPPERS.get(type(one), ""), one), holder)
 
 
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
+def with_inner(code: CodeType) -> Iterator[CodeType]:
+    """Yield code and all functions and classes in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _with_inner(inner)
+            yield from with_inner(inner)
 
 
 def _versions(name: str, file: Path) -> Iterable[str]:
@@ -200,7 +215,8 @@ def _versions(name: str, file: Path) -> Iterable[str]:
     return sorted({f"{package} {metadata.version(package)}" for package in packages})
 
 
-def _digest(root: Path, paths: Iterable[Path]) -> bytes:
+def digest_of(root: Path, paths: Iterable[Path]) -> bytes:
+    """Return a digest of files and of their places below `root`."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(repr((path.relative_to(root).as_posix(), path.stat().st_size)).encode())

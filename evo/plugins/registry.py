@@ -259,7 +259,15 @@ def loaded() -> tuple[str, ...]:
 def with_results() -> tuple[str, ...]:
     """Return the names of loaded plug-ins that results depend on: neither backends nor games, which have hashes."""
     ones = [module for folder, module in _importable() if folder != "evaluators"]
-    return tuple(dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None))))
+    named = dict.fromkeys(one.__name__ for one in ones if not _declared_by(getattr(one, "make", None)))
+    return tuple(name for name in named if name != "__main__")
+
+
+def script_has_results() -> bool:
+    """Return whether the script that runs is itself a plug-in that results depend on, as `with_results` has them."""
+    folders = {folder for (folder, _), module in _loaded.items() if module.__name__ == "__main__"}
+    make = getattr(sys.modules["__main__"], "make", None)
+    return bool(folders - {"", "evaluators"}) and not _declared_by(make)
 
 
 def command(*words: str) -> str:

@@ -132,7 +132,8 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if changed:
             other = code.changes(store.identity, experiment.code())
             elsewhere = "resume it with --fork NAME"
-            if registry.HERE in str(experiment.environment.id).split(":"):  # no plug-in that a command could load
+            of_script = any(code.OF_SCRIPT in line for line in other)
+            if of_script or registry.HERE in str(experiment.environment.id).split(":"):  # none that a command has
                 elsewhere = "choose another run_dir"
             advice = [f"restore that code, or go on in another run: {elsewhere}"] if other else []
             what = "code" if other == changed else "options"

@@ -1,0 +1,124 @@
+"""Digests of code that the results of a run depend on: of plug-ins, and of what a script or notebook defines itself."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evo.plugins import code, registry
+
+DECLARED = {"make", "Options", "fitness", "problem"}  # what a plug-in is known by
+INSTALLED = {*code.OWN_PACKAGES, "gymnasium", "site-packages", "dist-packages"}
+ANONYMOUS = "<lambda>"
+
+
+class _Statement(NamedTuple):
+    text: str
+    defines: set[str]
+    reads: set[str]  # global names
+    node: ast.stmt
+
+
+def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
+    """Return the digests of loaded plug-ins, and that of the module which makes the environment if it is none of them.
+
+    `made_by` is what Gymnasium makes the environment by and its arguments, if it does. `options` is a text in which
+    functions of a script are named as in "__main__:function". Of a script, what the environment and the plug-in that it
+    is do not read can be edited. What has no source is left out.
+    """
+    found = {name: code.of_plugin(name) for name in registry.with_results()}
+    named = re.findall(rf"\b{code.MAIN}:(\w+)", options)
+    names, arguments = DECLARED.union(named) if registry.script_has_results() else set[str](), None
+    if made_by is not None:
+        by: Any = made_by[0]
+        arguments = made_by[1]
+        while isinstance(by, functools.partial):
+            by, arguments = by.func, [arguments, by.args, by.keywords]
+        parts = (
+            by.split(":")
+            if isinstance(by, str)
+            else [str(getattr(by, key, "")) for key in ("__module__", "__qualname__")]
+        )
+        module, name = parts[0], parts[-1].partition(".")[0]
+        if module == code.MAIN:
+            names.add(name)
+        elif module.partition(".")[0] not in {one.partition(".")[0] for one in found} and _is_own(module):
+            found[module] = code.of_plugin(module)
+    if digest := _of_main(names):
+        told = json.dumps(arguments, default=lambda one: type(one).__name__, skipkeys=True)
+        found[code.MAIN] = hashlib.sha256(f"{digest} {told}".encode()).hexdigest()
+    return found
+
+
+def _is_own(module: str) -> bool:
+    with suppress(ImportError, ValueError):
+        spec = find_spec(module)
+        file = Path((spec and spec.origin) or "")
+        return file.suffix == ".py" and not INSTALLED & {module.partition(".")[0], *file.parts}
+    return False
+
+
+def _of_main(names: set[str]) -> str:
+    """Return a digest of the statements that define these names and all that they read, with files that they import."""
+    file = getattr(sys.modules[code.MAIN], "__file__", None)
+    cells: Sequence[Any] = [_text(file)] if file else vars(sys.modules[code.MAIN]).get("In", ())  # of a notebook
+    left: list[_Statement] = []
+    for cell in cells if names else ():
+        own = [*_statements(str(cell))]
+        anew = {name for one in own for name in one.defines}
+        left = [one._replace(defines=one.defines - anew) for one in left] + own
+    chosen, wanted = list[_Statement](), {*names, "*"}
+    while more := [one for one in left if one.defines & wanted or ANONYMOUS in names]:
+        chosen, left = chosen + more, [one for one in left if one not in more]
+        wanted = wanted.union(*(one.reads for one in more))
+    if ANONYMOUS not in names and not any(one.defines & names for one in chosen):
+        return ""
+    folder = Path(file).parent if file else Path()
+    beside = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
+    texts = repr(sorted({one.text for one in chosen}))
+    return hashlib.sha256(texts.encode() + code.digest_of(folder, beside)).hexdigest()
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    """Yield the statements of a module, also those below an `if`; of no Python, none."""
+    tree, lines = ast.Module([], []), text.split("\n")
+    with suppress(SyntaxError, ValueError):
+        tree = ast.parse(text)
+    left = tree.body[::-1]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If):
+            left += [*node.body, *node.orelse][::-1]
+            continue
+        defines = {one.id for it in getattr(node, "targets", ()) for one in ast.walk(it) if isinstance(one, ast.Name)}
+        reads = set[str]()
+        with suppress(SyntaxError):
+            whole = compile(ast.Module([node], []), "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            for one in code.with_inner(whole):
+                for step in dis.get_instructions(one):
+                    if step.opname in ("STORE_NAME", "STORE_GLOBAL") and (one is whole or "GLOBAL" in step.opname):
+                        defines.add(step.argval)
+                    elif step.opname == "LOAD_NAME" or step.opname.endswith(("LOAD_GLOBAL", "OR_GLOBALS")):
+                        reads.add(step.argval)
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            defines.add("*")
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+        yield _Statement("\n".join(lines[first - 1 : node.end_lineno]).strip(), defines, reads, node)
+
+
+@functools.cache
+def _text(file: str) -> str:
+    """Return the source of a script as it was at the first look."""
+    with suppress(OSError, ValueError):
+        return Path(file).read_text("utf-8")
+    return ""
