@@ -43,7 +43,7 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
     sets += [f"environment.observation={options.observation}", "environment.actions=absolute", "run.seed=0"]
     sets += [f"environment.tail={options.tail}", f"environment.starvation={options.starvation}"]
     sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", "ga.crossover=none"]
-    sets += ["ga.sigma_path=false", "ga.founder=false", "run.starts=1", "run.start_generations=0", "run.start_return="]
+    sets += ["ga.sigma_path=false", "run.starts=1", "run.start_generations=0", "run.start_return="]
     sets += [
         f"ga.episodes={EPISODES}",
         f"ga.sigma={SIGMA}",

@@ -103,11 +103,6 @@ class Options(PopulationOptions):
         description="sigma grows while the mean of all parents moves in one direction, and else shrinks (cumulative "
         "step-size adaptation)",
     )
-    founder: bool = added(
-        False,
-        description="generation 0 is one fresh network of each island and its mutants; false: fresh networks, of which "
-        "the best is the first mean",
-    )
     crossover: Crossover = Field(
         "mean", description="mean of all parents; or of two parents, single weights (uniform) or whole layers; or none"
     )
@@ -169,12 +164,8 @@ class GeneticAlgorithm(PopulationAlgorithm):
             toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
         self._drawn: Iterator[float] = iter(())  # normal numbers of a generation's children
-        keys = candidate_keys(setup.seed, Purpose.INITIAL, 0, 0, options.islands if options.founder else 0)
-        start = [Rebuilder(setup.network).drawn(key) for key in keys] if setup.start is None else [setup.start]
-        self._begins = len(start)  # the only parents, and first candidates, of generation 0
-        self._parents = Parents(
-            np.reshape(start, (-1, setup.network.size)), [self._founder(row, row) for row in range(len(start))]
-        )
+        start = [] if setup.start is None else [setup.start]  # the only parent, and first candidate, of generation 0
+        self._parents = Parents(np.reshape(start, (-1, setup.network.size)), [self._first_one(0, 0) for _ in start])
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
         self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
         self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact
@@ -203,7 +194,7 @@ class GeneticAlgorithm(PopulationAlgorithm):
             **selection_metrics(weights, source, survivors, elites, options.islands),
         }
 
-    def _founder(self, number: int, row: int, key: int = 0) -> Individual:
+    def _first_one(self, number: int, row: int, key: int = 0) -> Individual:
         return Individual(number, row, key=key, log_sigma=self._first, fitness=fitness_class(1)((0,)))
 
     @property
@@ -215,15 +206,14 @@ class GeneticAlgorithm(PopulationAlgorithm):
     def _vary(self, number: int) -> tuple[list[Individual], int]:
         """Return a population, and how many of it are elites: these first, then children, or fresh networks."""
         options, toolbox, parents, size = self.options, self.toolbox, self._parents.individuals, self.options.population
-        begins = self._begins if number == 0 else 0
-        kept = parents[:begins] or parents[self._means : self._means + options.elites]
+        kept = parents[:1] if number == 0 else parents[self._means : self._means + options.elites]
         elites = len(kept)
 
         def streams(purpose: Purpose) -> NDArray[np.uint64]:
             return candidate_keys(self.seed, purpose, number, elites, size)
 
         if not parents:
-            return [self._founder(k, -1, key) for k, key in enumerate(streams(Purpose.INITIAL).tolist())], 0
+            return [self._first_one(k, -1, key) for k, key in enumerate(streams(Purpose.INITIAL).tolist())], 0
         names, keys = streams(Purpose.PARENT), streams(Purpose.MUTATION).tolist()
         if self._means:
             rows, others, crossed = (np.arange(elites, size) % self._means).tolist(), keys, [False] * len(keys)

@@ -197,13 +197,11 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
 
 def _of_beginnings(before: Experiment, now: Experiment, state: Arrays) -> list[str]:
     """Return the changed options that a fork does not look at: how networks, and the sizes of noise, begin."""
-    names = ["founder"]
-    if SIGMAS & state.keys() and not getattr(now.options, "restart_after", 0):
-        names.append("sigma")
-    known = [name for name in names if name in type(now.options).model_fields and before.algorithm == now.algorithm]
-    found = [name for name in known if getattr(before.options, name) != getattr(now.options, name)]
+    known = SIGMAS & state.keys() and not getattr(now.options, "restart_after", 0)
+    sigmas = [getattr(one.options, "sigma", None) for one in (before, now)]
+    changed = known and before.algorithm == now.algorithm and sigmas[0] != sigmas[1]
     started = ["run.init_from"] if now.run.init_from not in ("", before.run.init_from) else []
-    return [f"{now.algorithm}.{name}" for name in found] + started
+    return [f"{now.algorithm}.sigma"] * bool(changed) + started
 
 
 @dataclass(frozen=True)

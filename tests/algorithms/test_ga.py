@@ -269,29 +269,6 @@ def test_islands_have_means_of_their_own() -> None:
     assert next(algorithm.generation(3)).weights.tobytes() == means.tobytes()
 
 
-@pytest.mark.parametrize("crossover", ["mean", "none"])
-def test_each_island_begins_with_one_founder_and_its_mutants(crossover: str) -> None:
-    algorithm = make(
-        founder=True,
-        crossover=crossover,
-        elites=0,
-        islands=2,
-        parents=4,
-        sigma_spread=0.0,
-        migration_every=0,
-        per_task=8,
-    )
-    request = next(algorithm.generation(0))
-    assert request.weights.tobytes() == np.array([fresh_weights(0, 0, island) for island in (0, 1)]).tobytes()
-    names = request.tasks[0].weights
-    assert names.rows.tolist() == [0, 1] * 4
-    assert names.sigmas.tolist() == [0, 0, *[np.float32(0.1)] * 6]
-    drive(algorithm, 0, scores([5, 9, 7, 8, 1, 7, 6, 0]))
-    assert algorithm.record()["survivors"].tolist() == [2, 1, 6, 3]
-    after = next(algorithm.generation(1)).tasks[0].weights
-    assert (after.sigmas > 0).all()  # without elites, founders play once
-
-
 def test_the_sigma_of_a_mean_is_the_geometric_mean_of_its_parents() -> None:
     algorithm = make(crossover="mean", elites=0, sigma_spread=2.0, per_task=8)
     drive(algorithm, 0, scores(range(8)))
@@ -301,16 +278,15 @@ def test_the_sigma_of_a_mean_is_the_geometric_mean_of_its_parents() -> None:
     assert np.exp(algorithm.state()["log_sigmas"]) == pytest.approx([np.prod(sigmas[[1, 3, 2]]) ** (1 / 3)], rel=1e-6)
 
 
-@pytest.mark.parametrize("begins", ["founders", "fresh"])
-def test_the_sigma_of_a_mean_follows_its_path_by_the_equations_of_cumulative_adaptation(begins: str) -> None:
+def test_the_sigma_of_a_mean_follows_its_path_by_the_equations_of_cumulative_adaptation() -> None:
     options = {"crossover": "mean", "elites": 0, "islands": 2, "parents": 4, "migration_every": 0, "sigma_spread": 0.0}
-    algorithm = make(sigma_path=True, founder=begins == "founders", per_task=8, **options)
+    algorithm = make(sigma_path=True, per_task=8, **options)
     size, mu, draw_of = NETWORK.size, 2, np.random.default_rng(3)
     rate = (mu + 2) / (size + mu + 5)
     damping = 1 + 2 * max(0, np.sqrt((mu - 1) / (size + 1)) - 1) + rate
     usual = np.sqrt(size) * (1 - 1 / (4 * size) + 1 / (21 * size**2))
     paths, sigmas = np.zeros((2, size)), np.full(2, 0.1)
-    means = next(algorithm.generation(0)).weights if begins == "founders" else None
+    means = None
     for number in range(6):
         drive(algorithm, number, scores(draw_of.integers(0, 99, 8).tolist()))
         after = algorithm.state()["weights"].astype(np.float64)
@@ -324,7 +300,7 @@ def test_the_sigma_of_a_mean_follows_its_path_by_the_equations_of_cumulative_ada
 
 
 def test_a_sigma_that_follows_a_path_stays_above_the_floor() -> None:
-    options = {"crossover": "mean", "elites": 0, "sigma_spread": 0.0, "sigma_path": True, "founder": True}
+    options = {"crossover": "mean", "elites": 0, "sigma_spread": 0.0, "sigma_path": True}
     algorithm = make(sigma=0.5, sigma_floor=0.49, per_task=8, **options)
     for number in range(3):
         drive(algorithm, number, scores(range(8)))
@@ -429,10 +405,10 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
         {"sigma_spread": 1.0, "crossover": "uniform", "alive_bonus": 0.01},
         {"islands": 2, "migration_every": 2, "memory": 3, "sigma_spread": 1.0, "crossover": "uniform"},
         {"islands": 2, "migration_every": 2, "sigma_spread": 1.0, "elites": 0},
-        {"islands": 2, "migration_every": 0, "founder": True, "elites": 0, "crossover": "mean"},
+        {"islands": 2, "migration_every": 0, "elites": 0, "crossover": "mean"},
         {"islands": 2, "migration_every": 2, "sigma_path": True, "elites": 0},
     ],
-    ids=["default", "tournament", "remembering", "adapting", "islands", "means", "founders", "paths"],
+    ids=["default", "tournament", "remembering", "adapting", "islands", "means", "apart", "paths"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)

@@ -26,7 +26,7 @@ from tests.helpers.calling import called, small_with
 
 SEARCHES, EACH, AFTER = 3, 4, 3  # searches, generations of each, and of the best one afterwards
 SECTIONS: dict[str, dict[str, Any]] = {
-    "ga": {"population": 12, "parents": 4, "episodes": 2, "sigma_path": True, "founder": True},
+    "ga": {"population": 12, "parents": 4, "episodes": 2, "sigma_path": True},
     "sep_cma_es": {"population": 8, "episodes": 2},
 }
 
@@ -87,12 +87,12 @@ def test_a_search_is_what_it_would_be_alone(tmp_path: Path) -> None:
 
 
 def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
-    list(train(built(seed=23), tmp_path / "all"))
+    list(train(built(seed=19), tmp_path / "all"))
     unit = 1000 * SECTIONS["ga"]["episodes"]  # of recorded sums
     reached = medians(tmp_path / "all")[2 * EACH - 1] / unit  # by the second search, which is better than the first
     assert reached > 0  # so that another unit would be seen
     for more in (0.0, 0.001):
-        rows = list(train(built(seed=23, start_return=reached + more), tmp_path / f"{more}"))
+        rows = list(train(built(seed=19, start_return=reached + more), tmp_path / f"{more}"))
         searches = [int(row.metrics["start"]) for row in rows]
         tables = [row.metrics.get("training_table") for row in rows]
         if more:
@@ -107,7 +107,8 @@ def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
 def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(
     algorithm: str, options: dict[str, float], tmp_path: Path
 ) -> None:
-    experiment = built(algorithm, seed=3, keep_every=1, **options)  # whose first search has the lowest score
+    seed = {"ga": 5, "sep_cma_es": 3}[algorithm]  # whose first search has the lowest score
+    experiment = built(algorithm, seed, keep_every=1, **options)
     list(train(experiment, tmp_path / "run"))
     for count in (2, 4, 8, 12, 13, 15):
         list(train(of(experiment, count), tmp_path / "parts"))
