@@ -95,14 +95,27 @@ class KerasModel:
             if size > MOST_NUMBERS:
                 raise ValueError(f"it has {size:,} weights, and at most {MOST_NUMBERS:,} fit")
             self.model: Any = keras.saving.deserialize_keras_object(description["model"], safe_mode=True)
-            _set(self.model.non_trainable_weights, np.frombuffer(base64.b64decode(description["fixed"]), "<f4"))
+            self._weights, self._trained = [*self.model.weights], [*self.model.trainable_variables]
+            self._fixed = [*self.model.non_trainable_weights]
+            self._values = np.frombuffer(base64.b64decode(description["fixed"]), "<f4")
+            _set(self._fixed, self._values)
         except WRONG as error:
             why = f"{error!s:.200}" or type(error).__name__
             raise ConfigurationError(f"the model cannot be rebuilt by Keras {keras.__version__}: {why}") from error
 
     def with_weights(self, weights: NDArray[np.float32]) -> Any:
-        """Return the model with these weights; it is the same model each time.  # [P]"""
-        _set(self.model.trainable_variables, weights)
+        """Return the model with these weights; it is the same model each time.  # [P]
+
+        All other weights are as described, whatever a function has learned with it. ConfigurationError: one has changed
+        its layers.
+        """
+        if [*map(id, self.model.weights)] != [*map(id, self._weights)]:
+            raise ConfigurationError(
+                "fitness: the function has changed the layers of its model, which the next candidate gets too; change "
+                "a copy, as of keras.models.clone_model"
+            )
+        _set(self._trained, weights)
+        _set(self._fixed, self._values)
         return self.model
 
 
@@ -123,6 +136,11 @@ def check(config: Any) -> None:
             raise ConfigurationError(f"the layer {layer} has a {kind}, which is not of Keras; {BUILD_IT}")
         if kind in RUNS_CODE:
             raise ConfigurationError(f"the layer {layer} is a {kind}, which has code or files of its own; {BUILD_IT}")
+        own = named.get("config")
+        if isinstance(own, dict) and own.get("stateful") is True:
+            raise ConfigurationError(
+                f"the layer {layer} is stateful, so a call would depend on those before; leave it out"
+            )
 
 
 def _named(config: Any, layer: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -94,6 +94,27 @@ def test_a_noisy_fitness_improves_and_is_verified(tmp_path: Path, monkeypatch: p
     assert "agrees" in called(tmp_path, "verify", "run", "--plugin", "tests.plugins.keras_fitness", program="evo")[0]
 
 
+def test_what_a_fitness_does_to_its_model_is_not_the_next_candidate_s(tmp_path: Path) -> None:
+    seen = []
+
+    def learning(model: Any) -> float:
+        seen.append(model.layers[0].moving_mean.numpy().tolist())
+        model.layers[0].moving_mean.assign([7.0])
+        model.trainable = not model.trainable
+        return float(model(np.ones((1, 1)))[0, 0])
+
+    def growing(model: Any) -> float:
+        model.add(keras.layers.Dense(1))
+        return 0.0
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+    evo.maximise(learning, model, generations=1, run_dir=tmp_path / "run", **FEW)
+    assert len(seen) >= 8
+    assert {*map(tuple, seen)} == {(0.0,)}
+    with pytest.raises(ConfigurationError, match=r"^fitness: the function has changed the layers .* copy, as of keras"):
+        evo.maximise(growing, model, generations=1, run_dir=tmp_path / "other", **FEW)
+
+
 def test_a_model_that_would_need_code_is_named() -> None:
     layers = keras.layers
 
@@ -120,6 +141,10 @@ def test_a_model_that_would_need_code_is_named() -> None:
         (keras.Sequential([keras.Input((3,)), Own(name="scaled")]), "scaled has a Own"),
         (keras.Sequential([keras.Input((3,)), layers.Dense(1, activation=lambda x: x)]), "dense_?\\d* has a function"),
         (subclass, "Subclass"),
+        (
+            keras.Sequential([keras.Input((4, 2), batch_size=1), layers.LSTM(3, stateful=True)]),
+            "lstm_?\\d* is stateful",
+        ),
         (keras.Sequential([layers.Dense(1)]), "no weights to evolve"),
     ):
         with pytest.raises(ConfigurationError, match=f"^start: .*{said}"):
