@@ -40,6 +40,7 @@ def _observe(state, rules, index, out):  # type: ignore[no-untyped-def]
 def _move(state, rules, masked, index, scores, number, rule, seeds, allowed, luck, actions, status):  # type: ignore[no-untyped-def]
     """Play a move in environments `index` [L]; return the number of them, or of those before the first that fails.
 
+    Where that is for its reward, this is its status.
     Moves follow from `scores`, flat [A or more, L], or where `number` is below 0 they are those of a baseline.
     """
     for k in range(index.shape[0]):
@@ -55,6 +56,7 @@ def _move(state, rules, masked, index, scores, number, rule, seeds, allowed, luc
         actions[b] = action
         reward, status[b] = contract.step(state, rules, b, action)
         if reward <= LOST:
+            status[b] = reward
             return k
     return index.shape[0]
 
@@ -135,7 +137,8 @@ def play_seats(
             if moved < len(index):
                 b = int(index[moved])
                 game.check_allowed(state, allowed, b)
-                if number < 0:
+                game.check_returns(seeds[b : b + 1], status[b : b + 1], state.clock.steps[b : b + 1])
+                if number < 0 and status[b] == GOES_ON:
                     raise game.broken_match(state, b, -1 - number)
                 raise DataError(f"{player.name} cannot be played: its outputs or rewards are not finite")
         actions.append(chosen.copy())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from evo.errors import ConfigurationError
 from evo.games import faults
 from evo.records import Episodes, Result, Segment, Task
 from evo.testing.environments import EMPTY, FRESH, Plain, rollout_of
+from tests.helpers.games import module_of
 
 LATE = """
 from typing import Any, Literal, NamedTuple
@@ -63,12 +62,8 @@ NOTES = {
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("game")
-    (folder / "late_numbers.py").write_text(LATE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield import_module("late_numbers")
-    del sys.modules["late_numbers"]
+    with module_of(tmp_path_factory.mktemp("game"), "late_numbers", LATE) as module:
+        yield module
 
 
 def environment_of(module: Any, fault: str = "none") -> Any:
