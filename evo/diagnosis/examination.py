@@ -78,7 +78,7 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
         if found([far]):
             learning = [one for one in learning if not one.finding or one.finding.name != "value_error"]
         remembering = [] if found([flat]) else memory(signs)
-        checks = [flat, far, *learning, *remembering, chance(signs, players), optimism(signs)]
+        checks = [not_finite(signs), flat, far, *learning, *remembering, chance(signs, players), optimism(signs)]
         notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
         checks.append(lanes(signs))
@@ -113,6 +113,21 @@ def equal_returns(signs: Signs) -> Checked | None:
         f"Best and mean of the training episodes were {figure(float(best[0]))} in every generation.",
         "Look at the rewards that the environment gives, and whether a step limit ends episodes before the first one; "
         "reward progress, or begin with an easier task (environment.training).",
+    )
+
+
+def not_finite(signs: Signs) -> Checked | None:
+    """Look for candidates whose scores are not finite, which rank worst."""
+    count = signs.late("nonfinite")
+    if not count > 0:
+        return None
+    return checked(
+        f"not finite {figure(count)}",
+        "not_finite",
+        "Scores of candidates are not finite, so these rank worst whatever else they do.",
+        f"In the last half of the run {figure(count)} candidates of a generation had such a score.",
+        "Keep rewards and observations finite, which notes of the run name where they are not; if it is the outputs of "
+        "networks, mutate less (sigma).",
     )
 
 

@@ -126,6 +126,15 @@ def test_equal_returns_are_the_finding_and_not_the_options_of_a_learner(tmp_path
     assert "equal_returns" not in [one["name"] for one in doctor(tmp_path / "late")["findings"]]
 
 
+def test_scores_that_are_not_finite_late_are_found(tmp_path: Path) -> None:
+    rows = [{**HEALTHY["ga"], "nonfinite": 3.0 * (place > 5)} for place in range(GENERATIONS)]
+    committed(tmp_path / "run", "ga", rows)
+    (found,) = doctor(tmp_path / "run")["findings"]
+    assert (found["name"], "3 candidates of a generation" in found["evidence"]) == ("not_finite", True)
+    committed(tmp_path / "early", "ga", rows[::-1])  # as before the first validation
+    assert doctor(tmp_path / "early")["healthy"]
+
+
 @pytest.mark.parametrize("high", [1000.0, 2.0])
 def test_actions_far_from_outputs_are_the_finding_and_not_the_values(tmp_path: Path, high: float) -> None:
     def make() -> gymnasium.Env[Any, Any]:
@@ -269,7 +278,7 @@ def test_the_takeover_of_a_population_is_that_of_its_ancestors(small: Path) -> N
 def test_every_finding_is_on_the_page() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
     known = {name for _, _, _, name, _ in WRONG} | {
-        "exploding_gradient", "worse_than_random", "equal_returns", "far_actions", "unused_memory",
+        "exploding_gradient", "worse_than_random", "equal_returns", "far_actions", "not_finite", "unused_memory",
         "vanishing_gradient", "saturated_memory",
     }  # fmt: skip
     assert {case.expected for case in CASES.values() if case.expected} <= known
