@@ -31,6 +31,7 @@ from evo.cuda import plain
 from evo.cuda.launch import Source, signature_of
 from evo.errors import ConfigurationError
 from evo.games.faults import inexact_in, powers_in
+from evo.plugins import mistakes
 
 EXACT = {"opt": 3, "fma": False, "ftz": False, "prec_div": True, "prec_sqrt": True}
 SOURCES = tuple(kernel_cache.digest(path) for path in sorted(Path(__file__).parent.glob("*.py")))
@@ -223,7 +224,7 @@ def _compiled(source: Source, signature: tuple[Any, ...]) -> str:
     try:
         ptx = ptx_of(source.of_device(DeviceFunction, TWINS), signature)
     except (NumbaError, ImportError, AttributeError, RuntimeError) as error:  # or it finds no library, or an old one
-        raise ConfigurationError(f"{what} cannot be compiled for GPUs: {error}") from error
+        raise ConfigurationError(f"{what} cannot be compiled for GPUs: {mistakes.compiling_line(error)}") from error
     if forbidden := forbidden_in(ptx):
         found = ", ".join(sorted({*forbidden})[:3])
         powers = powers_in(source.functions)

@@ -131,6 +131,15 @@ def _not_compiled(text: str) -> ConfigurationError | None:
     return None
 
 
+def compiling_line(error: Exception) -> str:
+    """Return what a compiler's message of many lines says is wrong, and of which line of a game if of one."""
+    lines = [line.strip(" >") for line in text_of(error).splitlines() if line.strip(" >")]
+    lines = [line for line in lines if not line.startswith("Failed in ")] or [type(error).__name__]
+    wrong = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    known = _not_compiled(text_of(error))
+    return f"{known}: {wrong}" if known else wrong
+
+
 def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationError:
     """Return the mistake that a failed call of an environment's method stands for."""
     kind = type(owner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,8 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
+from numba.core.errors import NumbaError
 
 import evo.cuda
 from benchmarks.gpu_bits import LAYERS, played
@@ -26,6 +29,7 @@ from evo.errors import ConfigurationError
 from evo.games import sin
 from evo.games.faults import inexact_in, powers_in
 from evo.networks.network import Network, Options
+from evo.plugins.mistakes import compiling_line
 from tests.cuda.comparing import Case, compare
 from tests.cuda.simulated import ONE, OTHERS, TINY
 
@@ -216,6 +220,22 @@ def test_a_library_of_nvidia_that_is_missing_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(compiling, "ptx_of", fails)
     with pytest.raises(ConfigurationError, match='the learner cannot be compiled for GPUs: Failure finding "libnvrtc'):
         compiling.exact_ptx(Source(exact), ())
+
+
+def adds_a_text(out: Any) -> None:
+    out[0] = "one" + 1
+
+
+def test_what_cannot_be_compiled_is_named_in_a_line() -> None:
+    with pytest.raises(NumbaError) as raised:
+        numba.njit(adds_a_text)(np.zeros(1))
+    assert str(raised.value).count("\n") > 5
+    assert re.fullmatch(
+        r'test_cuda.py:\d+: Numba cannot compile `out\[0\] = "one" \+ 1`; .*: No implementation of function Function\('
+        r"<built-in function add>\) found for signature: add\(.*\)",
+        compiling_line(raised.value),
+    )
+    assert compiling_line(RuntimeError("no driver\nsee the manual")) == "no driver"
 
 
 def test_padded_weights_of_layers_do_not_overlap() -> None:
