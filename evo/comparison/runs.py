@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
-from evo.errors import ConfigurationError, DataError, counted, first_line
+from evo.errors import ConfigurationError, DataError, ResourceError, counted, first_line
 from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
@@ -51,6 +51,7 @@ class ComparedRun:
     score: Score | None = None
     validation: float | None = None  # the champion's mean return on validation episodes
     failure: str = ""  # why there is no score
+    outside: bool = False  # it failed since it was ended, or the machine lacked something: another start may not
     remark: str = ""  # what a reader should know of the score
 
     @property
@@ -98,9 +99,10 @@ def trained_run(run: PlannedRun) -> ComparedRun | None:
     )
 
 
-def failed_run(run: PlannedRun, why: str) -> ComparedRun:
+def failed_run(run: PlannedRun, why: BaseException) -> ComparedRun:
     """Return that a run failed, with what it had played."""
-    failed = ComparedRun(run.method, run.experiment, run.directory, failure=why)
+    outside = isinstance(why, ResourceError | MemoryError)
+    failed = ComparedRun(run.method, run.experiment, run.directory, failure=first_line(why), outside=outside)
     try:
         store = Store.read(run.directory)
     except DataError:

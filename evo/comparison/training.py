@@ -19,7 +19,16 @@ from pathlib import Path
 from evo.comparison.file import ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
 from evo.comparison.tables import Comparison, comparison_of
-from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line, path_of, refuse_uncallable
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    EvoError,
+    LockedError,
+    ResourceError,
+    first_line,
+    path_of,
+    refuse_uncallable,
+)
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
 from evo.plugins import registry
@@ -146,7 +155,7 @@ def _side_by_side(
                 if isinstance(begun, subprocess.Popen):
                     running[number] = begun
                 else:
-                    yield number, _ended(run, begun) if isinstance(begun, str) else begun
+                    yield number, _ended(run, EvoError(begun) if begun else None) if isinstance(begun, str) else begun
             if running:
                 number, out, err = _first_to_end(planned, running, live)
                 code = running.pop(number).returncode
@@ -160,15 +169,15 @@ def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Trained]) -> Trained |
         found = trained_run(run)
         return begin(run) if found is None else found
     except FAILURES as error:
-        return failed_run(run, first_line(error))
+        return failed_run(run, error)
 
 
-def _ended(run: PlannedRun, failure: str) -> ComparedRun:
+def _ended(run: PlannedRun, failure: EvoError | None) -> ComparedRun:
     try:
         found = None if failure else trained_run(run)
     except FAILURES as error:
-        found, failure = None, first_line(error)
-    return found or failed_run(run, failure or NO_CHAMPION)
+        return failed_run(run, error)
+    return found or failed_run(run, failure or EvoError(NO_CHAMPION))
 
 
 def _process_of(run: PlannedRun) -> subprocess.Popen[str]:
@@ -201,21 +210,26 @@ def _how_far(run: PlannedRun) -> str:
     return f"{run.method}  seed {run.experiment.run.seed}  {len(lines)} generations, {frames:,.0f} frames"
 
 
-def _failure(code: int, out: str, err: str) -> str:
-    """Return in words why a run ended with an exit code, or nothing; LockedError: another process trains it."""
+def _failure(code: int, out: str, err: str) -> EvoError | None:
+    """Return why a run ended with an exit code; ResourceError: for no fault of its own.
+
+    LockedError: another process trains it.
+    """
     if code == 0:
-        return ""
+        return None
     if code == LockedError.exit_code:
         raise LockedError(first_line(err))
     if code in (1, *(-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL))):
         print(err.rstrip("\n"), file=sys.stderr, flush=True)
-    if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
+    number = -code if code < 0 else code - 128  # as a process reports it that has ended itself
+    if number in {*signal.Signals}:
+        return ResourceError(f"its process was ended by {signal.Signals(number).name}")
     try:
         error = json.loads(out.splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, ValueError):
         error = None
-    return first_line(error) if error else f"its process ended with exit code {code}"
+    kind = ResourceError if code == ResourceError.exit_code else EvoError
+    return kind(first_line(error) if error else f"its process ended with exit code {code}")
 
 
 def _stop(processes: Collection[subprocess.Popen[str]]) -> None:

@@ -189,9 +189,15 @@ class Race:
         return SweepResult(tuple(trials), best, method_of(best.trial.name, found), validation)
 
     def _trained(self, trials: Sequence[Trial], share: float) -> tuple[Scores, dict[str, str]]:
-        """Train up to a share of the budget; return the validation returns of trials by seed, and why others failed."""
+        """Train up to a share of the budget; return the validation returns of trials by seed, and why others failed.
+
+        ResourceError: a run failed for no fault of its own, so that nothing can be decided.
+        """
         planned = [run for trial in trials for run in self.settings.planned(trial, share)]
         found = _within(self._train(planned, describe=_validation_text))
+        if lost := next((run for run in found if run.outside), None):
+            why = f"{lost.method}: seed {lost.seed}: {lost.failure}"
+            raise ResourceError(f"{why}; this decides nothing about the trial: the same command goes on with it")
         scores, failures = Scores(), dict[str, str]()
         for trial in trials:
             own = [run for run in found if run.method == trial.name]

@@ -27,7 +27,7 @@ from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.methods import points_of, score_between
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
-from evo.errors import ConfigurationError, LockedError
+from evo.errors import ConfigurationError, LockedError, ResourceError
 from evo.files.durable import with_checksum
 from evo.records import Spent
 from evo.report.comparison import comparison_page
@@ -383,15 +383,19 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("code", "out", "said"),
+    ("code", "out", "said", "outside"),
     [
-        (5, '{"error": "out of memory\\nadvice"}', "out of memory"),
-        (-9, "", "its process was ended by SIGKILL"),
-        (3, "no JSON", "its process ended with exit code 3"),
+        (5, '{"error": "out of memory\\nadvice"}', "out of memory", True),
+        (-9, "", "its process was ended by SIGKILL", True),
+        (137, "", "its process was ended by SIGKILL", True),
+        (143, '{"error": null}', "its process was ended by SIGTERM", True),
+        (3, "no JSON", "its process ended with exit code 3", False),
+        (2, '{"error": "a mistake"}', "a mistake", False),
     ],
 )
-def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str) -> None:
-    assert training._failure(code, out, "") == said
+def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str, outside: bool) -> None:
+    failure = training._failure(code, out, "")
+    assert (str(failure), isinstance(failure, ResourceError)) == (said, outside)
 
 
 def test_a_large_difference_has_a_winner_and_a_small_one_has_none(folder: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 import evo
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.durable import with_checksum
 from evo.files.layout import FORMAT
 from evo.store.champion import Score
@@ -317,19 +317,24 @@ def test_why_a_trial_failed_is_kept_as_text_that_can_be_shown() -> None:
     assert one.stopped == r"failed: \x1b[2J\nall good"
 
 
-def test_a_trial_that_fails_is_out_and_is_named(settings: PlannedSweep) -> None:
+def test_a_trial_that_fails_by_itself_is_out_and_is_named(settings: PlannedSweep) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     good = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
 
     def train(planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
-        failed = {"ga.sigma=0.2": "no memory"}
+        failed = {"ga.sigma=0.2": "a loss is NaN"}
         return [
-            replace(run, validation=None, failure=failed[run.method]) if run.method in failed else run
+            replace(run, validation=None, failure=failed[run.method], outside=outside) if run.method in failed else run
             for run in good(planned)
         ]
 
+    outside = True
+    with pytest.raises(ResourceError, match="^ga.sigma=0.2: seed 1: a loss is NaN; this decides nothing about the"):
+        Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
+    assert not (settings.directory / race.FILE).exists()
+    outside = False
     runs = Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
-    assert runs[1].stages == (Standing("ga.sigma=0.2", (), "failed: seed 1: no memory"),)
+    assert runs[1].stages == (Standing("ga.sigma=0.2", (), "failed: seed 1: a loss is NaN"),)
     best = winner(runs)
     assert best is not None
     assert best.trial.name == "ga.sigma=0.1"
@@ -554,6 +559,14 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
 
+    def a_run(sweep: int) -> int | None:
+        """Return a process that trains a run of a trial."""
+        for child in Path(f"/proc/{sweep}/task/{sweep}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"--resume" in words and b"/retest/" not in words:
+                return int(child)
+        return None
+
     def sweep(directory: str, seconds: float | None) -> str:
         process = subprocess.Popen(
             [*line, "--directory", directory], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
@@ -562,8 +575,13 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path
             try:
                 out = process.communicate(timeout=seconds)[0]
             except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
+                if kills % 2 and (run := a_run(process.pid)):
+                    os.kill(run, signal.SIGTERM)
+                    process.communicate()
+                    assert process.returncode == 5
+                else:
+                    process.kill()
+                    process.communicate()
                 return ""
         assert process.returncode == 0
         return out
