@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 # Numbers of OSErrors that mean that the machine lacks something.
-SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
+SHORTAGES = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS
+}  # fmt: skip
 
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 

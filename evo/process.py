@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import io
 import os
 import signal
@@ -247,7 +248,7 @@ class TolerantFile(io.FileIO):
         try:
             written = super().write(data)  # type: ignore[arg-type]
         except OSError as error:
-            if error.errno in SHORTAGES:
+            if error.errno in SHORTAGES | {errno.EBADF}:
                 self.shortage = str(error.strerror)
             return size
         return size if written is None else written
@@ -259,16 +260,19 @@ class TolerantFile(io.FileIO):
 
 def tolerate_failures() -> None:
     """Replace Python's standard streams; a stream that was replaced before is kept."""
+    if sys.stdin is None:  # closed before this process started
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
-        if stream is None:  # closed before this process started
-            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-        elif stream is getattr(sys, f"__{name}__"):
-            stream.flush()
+        if stream is getattr(sys, f"__{name}__"):
+            if stream is None:  # closed; nothing can be written to what is opened for reading
+                descriptor = os.open(os.devnull, os.O_RDONLY)
+            else:
+                stream.flush()
             # Characters that the terminal's encoding lacks are escaped, so that they do not stop a run.
             stream = io.TextIOWrapper(
                 io.BufferedWriter(TolerantFile(descriptor, "w", closefd=False)),
-                encoding=stream.encoding,
+                encoding=stream.encoding if stream else "utf-8",
                 errors="backslashreplace",
                 line_buffering=True,
             )

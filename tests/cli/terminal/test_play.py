@@ -149,6 +149,9 @@ def test_a_champion_with_memory_goes_on_from_its_state(tmp_path: Path) -> None:
 def test_mistakes_are_a_line(tmp_path: Path) -> None:
     _, error = called(tmp_path, "play", program="evo", code=2)
     assert error == "evo play needs a terminal, in the foreground, to read keys and to show the board\n"
+    closed = ["sh", "-c", f"{sys.executable} -m evo play <&-"]
+    done = subprocess.run(closed, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, error)
     with terminal(columns=30) as (screen, process):
         screen.until("the terminal has 30 x 30; enlarge it to 52 columns and 16 lines")
         assert process.wait(30) == 2
