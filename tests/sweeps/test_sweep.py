@@ -329,7 +329,7 @@ def test_a_trial_that_fails_by_itself_is_out_and_is_named(settings: PlannedSweep
         ]
 
     outside = True
-    with pytest.raises(ResourceError, match="^ga.sigma=0.2: seed 1: a loss is NaN; this decides nothing about the"):
+    with pytest.raises(ResourceError, match=r"^ga\.sigma=0\.2: seed 1: a loss is NaN; this decides nothing about the"):
         Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
     assert not (settings.directory / race.FILE).exists()
     outside = False
