@@ -187,6 +187,12 @@ def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> 
         raise ConfigurationError(f"{name}: must be a whole number from {least} to {most}, not {value!r:.40}")
 
 
+def refuse_other_than_sets(sets: object) -> None:
+    """Raise a ConfigurationError where an argument is no list of assignments, as --set takes."""
+    if not isinstance(sets, list | tuple) or not all(isinstance(one, str) for one in sets):
+        raise ConfigurationError(f"sets: must be a list of assignments, as in ['ga.sigma=0.1'], not {sets!r:.60}")
+
+
 def extra(module: str, wanted: str) -> Any:
     """Return a module of an optional library that `wanted`, as typed, needs; ConfigurationError: it is missing."""
     try:

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from evo.comparison.formats import Column, Grid
 from evo.config.experiment import Experiment
 from evo.environment import RANDOM
-from evo.errors import ConfigurationError, DataError, counted, did_you_mean, refuse_other_than_whole, refuse_uncallable
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    counted,
+    did_you_mean,
+    refuse_other_than_sets,
+    refuse_other_than_whole,
+    refuse_uncallable,
+)
 from evo.files.layout import distinguished
 from evo.numbers import UNKNOWN, number, percentage
 from evo.plugins import registry
@@ -128,8 +136,7 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
     player. DataError: a run or a champion is missing or damaged.
     """
-    if isinstance(sets, str):
-        raise ConfigurationError(f"sets: must be a list of assignments, as in [{sets!r:.60}]")
+    refuse_other_than_sets(sets)
     runs = {place: _run(one) for place, one in enumerate(players) if not is_baseline(one)}
     named = dict(zip(runs, distinguished([run.directory for run in runs.values()]), strict=True))
     names = [named.get(place, str(one)) for place, one in enumerate(players)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -88,7 +88,9 @@ def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = S
     cannot run, or an argument is wrong.
     """
     refuse_other_than_experiment(experiment)
-    for count in workers if isinstance(workers, Iterable) else [workers]:
+    if not isinstance(workers, list | tuple):
+        raise ConfigurationError(f"workers: must be a list of numbers of workers, as in [2, 4], not {workers!r:.40}")
+    for count in workers:
         refuse_other_than_whole("workers", count, 1, MOST_WORKERS)
     given: object = seconds
     if not isinstance(given, Real) or not 0 < float(given) < math.inf:

@@ -124,7 +124,7 @@ class Run:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Return a metric of every generation, NaN where there is no value; ConfigurationError: none has it.  # [G]"""
-        if any(self.metrics) and name not in self._names:
+        if not isinstance(name, str) or (any(self.metrics) and name not in self._names):
             close = did_you_mean(str(name), sorted(self._names))
             raise ConfigurationError(f"{self.directory}: no generation has a metric {name!r:.60}{close}")
         return column_of(self.metrics, name)

@@ -18,7 +18,16 @@ from typing import Any
 from evo.comparison.runs import PlannedRun
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, DataError, counted, extra, path_of, printable, refuse_other_than_whole
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    counted,
+    extra,
+    path_of,
+    printable,
+    refuse_other_than_sets,
+    refuse_other_than_whole,
+)
 from evo.files.hashing import first_hash
 from evo.records import LARGEST_FLOAT
 from evo.store.run_directory import occupied
@@ -207,6 +216,7 @@ class PlannedSweep:
         """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
         if not over or not all(isinstance(one, str) for one in over):
             raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
+        refuse_other_than_sets(sets)
         file = path_of("file", file)
         place = path_of("directory", directory or Path("runs") / f"sweep-{file.stem}")
         axes_of(over)

@@ -211,7 +211,10 @@ def test_of_more_than_two_seats_a_player_has_one_or_all_others(monkeypatch: pyte
         ({"opening": -1}, "opening: must be a whole number from 0"),
         ({"mode": "best"}, "mode: must be greedy or sample, not 'best'"),
         ({"progress": True}, "progress: True is not a function"),
-        ({"sets": "environment.opening=3"}, r"sets: must be a list of assignments, as in \['environment.opening=3'\]"),
+        *(
+            ({"sets": sets}, rf"sets: must be a list of assignments, as in .*, not {re.escape(repr(sets))}$")
+            for sets in ("environment.opening=3", None, 1, b"x", [1])
+        ),
     ],
 )
 def test_wrong_arguments_are_named_before_a_game(words: dict[str, Any], said: str) -> None:

@@ -68,6 +68,9 @@ def test_a_metric_that_no_generation_has_is_named_with_the_closest(run: Path) ->
     read = Run(run)
     with pytest.raises(ConfigurationError, match=r"no generation has a metric 'men' - did you mean `mean`\?"):
         read.column("men")
+    for name in ([], {}):
+        with pytest.raises(ConfigurationError, match="no generation has a metric"):
+            read.column(name)  # type: ignore[arg-type]
     read.metrics[0].pop("mean")
     assert np.isnan(read.column("mean")).nonzero()[0].tolist() == [0]  # of some generations only
     with Store.create(run.parent / "none", "", read.store.identity):
