@@ -178,6 +178,23 @@ def _states(kinds: Iterable[Any]) -> Iterator[type]:
             yield from _states(kind)
 
 
+@cache
+def _say_once(text: str) -> None:
+    notice(text)
+
+
+def _save(self: FunctionCache, sig: Any, data: Any) -> None:
+    """Keep machine code as Numba does; where the disk has no room for it, the next process compiles again."""
+    try:
+        _saved(self, sig, data)
+    except OSError as error:
+        where = f"{config.CACHE_DIR}: {error.strerror}"
+        _say_once(f"compiled code is not kept in {where}; make room there, or set NUMBA_CACHE_DIR to another folder")
+
+
+_saved, FunctionCache.save_overload = FunctionCache.save_overload, _save
+
+
 class _Clocks(event.Listener):  # type: ignore[misc]
     """Stops the clocks while Numba compiles; it does not where it finds machine code in the cache.
 

@@ -127,6 +127,14 @@ def read_file(path: Path, *, most: int) -> bytes:
         return file.read(os.fstat(descriptor).st_size)  # a buffer of that size is allocated
 
 
+def read_at(descriptor: int, size: int, start: int) -> bytes:
+    """Return the `size` bytes of a file from `start` on, or those up to its end; one call may read fewer."""
+    data = b""
+    while piece := os.pread(descriptor, size - len(data), start + len(data)):
+        data += piece
+    return data
+
+
 @contextmanager
 def open_regular(path: Path, *, most: int | None = None) -> Iterator[int]:
     """Open a regular file of at most `most` bytes, and yield its descriptor; DataError, ResourceError: it cannot be."""

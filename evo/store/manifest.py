@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evo.errors import DataError, ResourceError
-from evo.files.durable import append, resources, with_checksum, without_checksum
+from evo.files.durable import append, read_at, resources, with_checksum, without_checksum
 from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, MANIFEST, check_format
 from evo.records import NOTHING, Spent
@@ -116,7 +116,7 @@ class StoredLines(Sequence[Line]):
         self.ends.extend(itertools.accumulate(map(len, texts[1:]), initial=self.ends[-1] + len(texts[0])))
 
     def _text(self, index: int) -> bytes:
-        return os.pread(self._descriptor, self.ends[index + 1] - self.ends[index], self.ends[index])
+        return read_at(self._descriptor, self.ends[index + 1] - self.ends[index], self.ends[index])
 
     def require_own(self, path: Path) -> None:
         """Raise a ResourceError unless the file ends as this process left it; undo an append that was interrupted."""
@@ -124,7 +124,7 @@ class StoredLines(Sequence[Line]):
             end, (start, data), ours = self.ends[-1], self._appended, os.fstat(self._descriptor)
             there = os.stat(path, follow_symlinks=False) if os.path.lexists(path) else None
             if there is not None and os.path.samestat(ours, there) and ours.st_size >= end:
-                found = os.pread(self._descriptor, len(data) + 1, start)
+                found = read_at(self._descriptor, len(data) + 1, start)
                 if found == data if end > start else data.startswith(found):
                     if ours.st_size > end:
                         os.ftruncate(self._descriptor, end)

@@ -203,9 +203,19 @@ def test_a_reader_that_has_read_enough_is_no_failure(experiment: Path) -> None:
 @pytest.mark.parametrize(
     "words", sampled(["--help", "run --help", "list ga", "run experiments/ga_snake_6x6.toml --dry-run"], 0, 2)
 )
-@pytest.mark.parametrize(("where", "why"), [("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
-def test_what_standard_output_has_lost_is_an_error_where_it_was_asked_for(words: str, where: str, why: str) -> None:
-    shell = f"{sys.executable} -m evo {words} {where}"
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{} > /dev/full", "No space left on device"),
+        ("{} >&-", "Bad file descriptor"),
+        ("ulimit -f 0; {} > $FILE", "File too large"),
+    ],
+)
+def test_what_standard_output_has_lost_is_an_error_where_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, line: str, why: str
+) -> None:
+    monkeypatch.setenv("FILE", str(tmp_path / "file"))
+    shell = line.format(f"{sys.executable} -m evo {words}")
     done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 5
     assert done.stderr == f"standard output: {why}; what was printed is not complete\n"
@@ -283,6 +293,7 @@ def test_list_of_a_name_shows_all_of_its_options(tmp_path: Path) -> None:
                 assert re.search(rf"^ +{key} .*{re.escape(info.description)}", out, re.MULTILINE)
     assert "  start = " in called(tmp_path, "list", "processes", program="evo")[0]
     assert "  episodes = 256 " in called(tmp_path, "list", "validation", program="evo")[0]
+    assert '; empty = none ("" | tanh)' in called(tmp_path, "list", "policy", program="evo")[0]
     assert "did you mean `snake`?" in called(tmp_path, "list", "snak", program="evo", code=2)[1]
 
 

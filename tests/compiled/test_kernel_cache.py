@@ -249,6 +249,16 @@ def test_a_game_that_is_gone_keeps_no_other_from_being_played(sources: Path) -> 
         (sources / f"{name}.py").unlink()
 
 
+def test_where_the_disk_has_no_room_code_is_compiled_again_and_a_line_says_so(tmp_path: Path) -> None:
+    limited = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n{PROGRAM}"
+    process = start(ROOT, tmp_path, limited + PROGRAM.replace("draw", "episode_seed").replace(", 10, np.uint64(0)", ""))
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, out.split()[1::2]) == (0, ["0", "0"]), err
+    (folder,) = (tmp_path / "snake-evo").iterdir()
+    said = f"note: compiled code is not kept in {folder}: File too large; make room there, or set NUMBA_CACHE_DIR to"
+    assert err == f"{said} another folder\n"
+
+
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
         observations = generator.integers(0, 3, observations.shape).astype(np.float32)
     expected = lanes.scores(network, weights, observations)
     np.testing.assert_allclose(namespace["outputs"](observations), expected, rtol=1e-4, atol=1e-4)
+    assert namespace["outputs"](observations[:0]).shape == (0, expected.shape[1])
     with np.load(tmp_path / "champion.npz") as arrays:  # nothing is pickled
         assert (tuple(arrays["shape"]), int(arrays["actions"])) == (network.shape, network.actions)
 

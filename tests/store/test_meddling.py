@@ -49,6 +49,17 @@ def restored(path: Path) -> None:
     path.with_name("copy").rename(path)
 
 
+def test_a_file_system_that_reads_less_than_was_asked_for_has_changed_nothing(
+    tmp_path: Path, hashes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, start: pread(file, min(size, 50), start))
+    store = made(tmp_path / "run", 12, flush_each=True)
+    assert store.lines[3] == Store.read(tmp_path / "run").lines[3]
+    store.close()
+    assert finish(tmp_path / "run", 30) == hashes[30]
+
+
 @pytest.mark.parametrize("change", [halved, doubled, scribbled, restored, Path.unlink])
 def test_a_manifest_that_another_program_changed_is_not_written_to(
     tmp_path: Path, hashes: list[str], change: Callable[[Path], None]

@@ -108,8 +108,8 @@ def _assignment(key: str, default: object) -> str:
 
 
 def _choices(info: FieldInfo) -> str:
-    choices = [choice for choice in get_args(info.annotation) if isinstance(choice, str)]
-    return f" ({' | '.join(choice or 'none' for choice in choices)})" if len(choices) > 1 else ""
+    choices = [choice or '""' for choice in get_args(info.annotation) if isinstance(choice, str)]
+    return f" ({' | '.join(choices)})" if len(choices) > 1 else ""
 
 
 def _range(info: FieldInfo) -> str:
