@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
+from evo.config.contents import CONTENT, content_of, copies_in, opponents_named
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
-from evo.errors import ConfigurationError, DataError, ResourceError, did_you_mean, path_of, printable
-from evo.files.durable import read_file
-from evo.files.layout import CHAMPION, LARGEST_CHAMPION, NETWORKS, START, check_format, near
-from evo.mistakes import shown
-from evo.networks.model_files import refuse_graph
+from evo.errors import ConfigurationError, DataError, did_you_mean, path_of, printable
+from evo.files.layout import START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
@@ -49,6 +46,7 @@ class Experiment:
     sections: Mapping[str, AlgorithmOptions]  # the options of every algorithm, by its name
     other_backends: Mapping[str, Any] = field(default_factory=dict)  # their options of [workers], unused
     path: Path = field(default=Path("experiment.toml"), compare=False)
+    copies: Mapping[str, Path] = field(default_factory=dict, compare=False)  # where a run has `opponents.files`
 
     @classmethod
     def load(
@@ -64,8 +62,8 @@ class Experiment:
 
         `changes` are as those of --set, "ga.sigma=0.2"; `plugins` are modules as those of --plugin; `flags` are
         algorithm, seed, generations, workers, backend, where None sets nothing. A `resolved` file is one that
-        `to_toml` wrote with its provenance; the champion that its run started from is the copy in the same folder. In
-        any other file, `init_from` may be relative to its folder.
+        `to_toml` wrote with its provenance; the champions that its run started from and plays are copies in the same
+        folder. In any other file, `init_from` may be relative to its folder.
         `hosts` says what becomes of other machines that the file names, as in `workers.address`. typed: only `changes`
         may name them; refused: these neither, as they come from a file too; ignored: it plays on this machine, unless
         `flags` have a backend; kept: it is not played.
@@ -101,12 +99,15 @@ class Experiment:
             if resolved and any(line.startswith(f"{file}:") for line in unknown):
                 raise ConfigurationError(*error.args, OTHER_OPTIONS.format(folder)) from None
             raise
-        start = experiment.run.init_from
+        start, ignored = experiment.run.init_from, hosts == "ignored"  # who looks at a run opens nothing outside of it
+        if resolved:
+            copies = copies_in(folder, experiment.environment).items()
+            experiment = replace(experiment, copies={name: one for name, one in copies if ignored or one.exists()})
         if resolved and any(change.partition("=")[0].strip() == "run.init_from" for change in changes):
             return experiment
         copy = folder / (START if resolved else start)
         copied = copy.exists() and (resolved or not Path(start).exists())
-        if start and (copied or (resolved and hosts == "ignored")):  # who looks at a run opens nothing outside of it
+        if start and (copied or (resolved and ignored)):
             return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(copy)}))
         return experiment
 
@@ -224,15 +225,15 @@ class Experiment:
         return self.workers.candidates_per_task or each
 
     def identity(self) -> dict[str, Any]:
-        """Return every key that can change a result; ConfigurationError, ResourceError: `init_from` cannot be read."""
+        """Return every key that can change a result; ConfigurationError, ResourceError: a file cannot be read."""
         from evo.kernels.lanes import ARITHMETIC as LANES
 
-        lanes = self.policy.player == "lanes"
+        lanes, start = self.policy.player == "lanes", self.run.init_from
         identity: dict[str, Any] = {
             "algorithm": self.algorithm,
             "arithmetic": LANES if lanes else "tensorflow",
             "environment": self.environment.model_dump(),
-            "init_from": _content(self.run.init_from),
+            "init_from": content_of("run.init_from", Path(start)) if start else "",
             "noise": self.options.noise_recipe,
             "policy": self.policy.model_dump(),
             "seed": self.run.seed,
@@ -240,6 +241,9 @@ class Experiment:
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
         identity |= self.code()
+        for name, option in opponents_named(self.environment).items():
+            file = self.copies.get(name, Path(name))
+            identity[CONTENT + name] = content_of(option, file) if file.exists() else "missing"
         identity |= {"run.starts": self.run.searches.identity()} if self.run.starts > 1 and not self.learns else {}
         if self.learns:
             identity["learner"] = self.learner.identity()
@@ -305,28 +309,15 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return a line for every key that differs; arithmetic stands for all that it depends on, code comes last."""
     ours, theirs = (_flat({key: value for key, value in each.items() if key != code.PLUGINS}) for each in (one, other))
-    differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    keys, common = sorted(ours.keys() | theirs.keys()), ours.keys() & theirs.keys()
+    keys = [key for key in keys if key in common or not key.startswith(CONTENT)]  # other names are in the environment
+    differing = [key for key in keys if ours.get(key) != theirs.get(key)]
     if ARITHMETIC in differing:
         differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
     if one.get(code.GAME) and other.get(code.GAME):
         differing = [key for key in differing if not key.startswith(f"{code.GAME}.")]
     options = [f"{printable(key)}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
     return options + code.changes(one, other)
-
-
-def _content(source: str) -> str:
-    if not source:
-        return ""
-    path = Path(source)
-    try:
-        refuse_graph(path)
-        data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
-    except ResourceError as error:
-        raise ResourceError(f"run.init_from: {error}") from error
-    except (DataError, ValueError) as error:
-        meant = "" if path.exists() else near(path, NETWORKS)
-        raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}{meant}") from error
-    return hashlib.sha256(data).hexdigest()
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from evo.config.contents import CONTENT
 from evo.errors import ConfigurationError, DataError, printable
 from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import FORMAT, check_format
@@ -101,7 +102,8 @@ class Journal:
             check_format(found.get("format"), str(self._path))
             self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
             self.chosen = CHOSEN.validate_python(found.get("chosen", []))
-            changed = [_typed(name, known) for name in self._settings if known.get(name) != self._settings[name]]
+            ours = {name: one for name, one in self._settings.items() if name in known or not name.startswith(CONTENT)}
+            changed = [_typed(name, known) for name, one in ours.items() if known.get(name) != one]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise self.damaged() from error
         if changed:
@@ -152,5 +154,7 @@ def _typed(name: str, known: Mapping[str, Any]) -> str:
         return " ".join(f"--over {one}" for one in value)
     if name == "seeds":
         return f"--seed {value[0]} --seeds {len(value)}"
+    if name.startswith(CONTENT):
+        return f"another {name}"
     typed = {"search": f"--search {value}", "budget": f"a budget of {value}"}
     return typed.get(name, "other options of the experiment")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.comparison.runs import PlannedRun
+from evo.config.contents import CONTENT
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import (
@@ -283,12 +284,15 @@ class PlannedSweep:
     def journal(self) -> Journal:
         """Return the journal of the sweep; ConfigurationError where its directory has another one."""
         base = self.trial({}).experiment
+        every = [base.identity(), *(trial.experiment.identity() for trial in self.grid)]
+        contents = {key: value for one in every for key, value in one.items() if key.startswith(CONTENT)}
         settings: dict[str, Any] = {
-            "experiment": first_hash({**base.identity(), "seed": 0}),
+            "experiment": first_hash({key: every[0][key] for key in every[0].keys() - contents} | {"seed": 0}),
             "budget": budget_of(base),
             "seeds": list(self.seeds),
             "search": "grid" if self.chosen is None else "optuna",
             "over": sorted(self.over),
+            **contents,
         }
         return Journal(self.directory, settings)
 

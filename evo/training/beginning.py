@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.config.contents import CONTENT, copies_in, opponents_named
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, OPPONENT, START, near
+from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code, registry
@@ -32,7 +33,6 @@ from evo.store.policy import algorithm_of, setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
-from evo.training.opponents import files_named
 from evo.training.validation import EPISODES_PER_TASK, Validated
 from evo.workers import devices
 
@@ -172,8 +172,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     before = Experiment.load(directory / CONFIG, resolved=True, hosts="kept")
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
-    if [*copies_of_opponents(before, place).values()] != [*copies_of_opponents(experiment, place).values()]:
-        experiment = replace(experiment, path=place / "other")  # the run's copies are of other files
+    if [*opponents_named(before.environment)] != [*opponents_named(experiment.environment)]:
+        experiment = replace(experiment, copies={})  # the run's are of other files
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
     if (state := source.load()) and experiment.run.starts > 1 and not experiment.learns:
@@ -264,8 +264,8 @@ def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
     ConfigurationError: one is missing, or of another network. DataError: one is none.
     """
     network, found = experiment.network(), list[NDArray[np.float32]]()
-    for (file, name), option in zip(_files_of_opponents(experiment), files_named(experiment).values(), strict=True):
-        champion = _read(experiment, option, file)
+    for name, option in opponents_named(experiment.environment).items():
+        champion = _read(experiment, option, experiment.copies.get(name, Path(name)))
         try:
             found.append(fit(champion.weights, champion.layers, network))
         except ConfigurationError as error:
@@ -283,30 +283,20 @@ def _read(experiment: Experiment, option: str, file: Path, *, models: bool = Fal
         raise DataError(f"{option}: {error}") from error
 
 
-def _files_of_opponents(experiment: Experiment) -> list[tuple[Path, str]]:
-    """Return where each of `opponents.files` is read, with its name; a run reads its copies, and nothing outside."""
-    copies, of_run = copies_of_opponents(experiment, experiment.path.parent), experiment.path.name == CONFIG
-    return [(copy if of_run else Path(name), name) for copy, name in copies.items()]
-
-
-def copies_of_opponents(experiment: Experiment, directory: Path) -> dict[Path, str]:
-    """Return where a run directory has a copy of each of `opponents.files`."""
-    return {directory / OPPONENT.format(place): name for place, name in enumerate(files_named(experiment))}
-
-
 def keep(experiment: Experiment, store: Store) -> None:
     """Copy champions' files into the run directory, once; ConfigurationError where what it starts from has changed."""
-    start, copies = store.directory / START, copies_of_opponents(experiment, store.directory)
-    files = [file if file.exists() else Path(name) for file, name in _files_of_opponents(experiment)]
-    sources = dict(zip(copies, files, strict=True))
+    sources = {
+        copy: (experiment.copies.get(name, Path(name)), store.identity.get(CONTENT + name))
+        for name, copy in copies_in(store.directory, experiment.environment).items()
+    }
     if experiment.run.init_from:
-        sources[start] = Path(experiment.run.init_from)
-    for kept, source in sources.items():
+        sources[store.directory / START] = Path(experiment.run.init_from), store.identity["init_from"]
+    for kept, (source, known) in sources.items():
         if kept.exists():
             continue
         data = read_file(source / CHAMPION if source.is_dir() else source, most=LARGEST_CHAMPION)
-        if kept == start and hashlib.sha256(data).hexdigest() != store.identity["init_from"]:
-            raise ConfigurationError(f"run.init_from: {source} has changed while it was read; start the run again")
+        if known is not None and hashlib.sha256(data).hexdigest() != known:
+            raise ConfigurationError(f"{source} has changed while it was read; start the run again")
         with resources("write", kept):
             replace_file(kept, data)
             sync_directory(store.directory)

@@ -122,16 +122,6 @@ class NetworkOpponents:
         return Request(weights, [replace(task, opponents=opponents) for task in request.tasks])
 
 
-def files_named(experiment: Experiment) -> dict[str, str]:
-    """Return the names in all `opponents.files`, each with the option that has it first."""
-    options, found = experiment.environment, dict[str, str]()
-    places = ("environment", *(f"environment.{place}" for place in options.changes))
-    for place, one in zip(places, (options, *options.in_training()), strict=True):
-        for name in one.opponents.files if isinstance(one, GameOptions) else ():
-            found.setdefault(name, f"{place}.opponents.files")
-    return found
-
-
 def without_effect(experiment: Experiment) -> list[str]:
     """Return in a line which option of opponents this algorithm does not use, as the options of other algorithms."""
     tables = [one for one in experiment.environment.in_training() if isinstance(one, GameOptions)]

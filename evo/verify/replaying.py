@@ -68,7 +68,7 @@ def verify(
     found = origin.champion if origin is not None and champion.examine(origin, evidence, report) else None
     if evidence.experiment is None:
         report.not_replayable = sum(map(candidates, evidence.lines))
-        report.unknown.append("nothing is replayed, for the configuration is not that of the run")
+        report.unknown.append("nothing is replayed, for what it needs is not that of the run")
     elif evidence.lines:
         with playing(evidence.experiment) as (evaluator, published):
             Replayer(evidence, evidence.experiment, evaluator, published, report, found, show).play(count)

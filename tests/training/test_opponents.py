@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import numpy as np
 import pytest
 
 from evo.config.environments import curriculum_of, environment_of
-from evo.config.experiment import Experiment
+from evo.config.experiment import Experiment, difference
 from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
+from evo.files.durable import with_checksum
 from evo.games.catalogue import tictactoe
 from evo.games.declaration import Opponents
 from evo.games.seats import ITSELF
@@ -33,12 +36,15 @@ from evo.records import (
 from evo.report.page import write_report
 from evo.run import train
 from evo.store.run import Run
-from evo.training.beginning import opponents_in_files
+from evo.store.store import Store
+from evo.sweeps.trials import PlannedSweep
+from evo.training.beginning import keep, opponents_in_files
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents, without_effect
 from evo.training.validation import Validated
 from tests.helpers.calling import called, summary_of
 
 HALL_OF_FILE = {"players": ["hall", "random"], "files": ["none.h5"]}
+FILES = "environment.training.opponents.files"
 SEEDS = np.arange(8, dtype=np.uint64)
 
 
@@ -351,6 +357,80 @@ def test_a_run_trains_against_the_champion_of_a_file(tmp_path: Path) -> None:
     assert (
         "environment.training.opponents.files: first: its layers are not" in called(tmp_path, *words, *other, code=2)[1]
     )
+
+
+@pytest.fixture
+def against(tmp_path: Path) -> Path:
+    """Two champions, and an experiment that trains against a copy of the first one, which is where it is named."""
+    (tmp_path / "run.toml").write_text(RUN.replace("population = 128", "population = 16"))
+    for seed in (1, 2):
+        words = ("--algorithm", "ga", "--backend", "serial", "--generations", 1, "--seed", seed, "--no-report")
+        summary_of(tmp_path, "run.toml", *words, "--run-dir", f"run-{seed}")
+        (tmp_path / f"run-{seed}" / "champion.h5").rename(tmp_path / f"{seed}.h5")
+    shutil.copy(tmp_path / "1.h5", tmp_path / "named.h5")
+    text = (tmp_path / "run.toml").read_text().replace("players = [", 'files = ["named.h5"]\nplayers = [')
+    text = text.replace("seed = 3", 'algorithm = "ga"\ngenerations = 1')
+    (tmp_path / "against.toml").write_text(f'{text}[workers]\nbackend = "serial"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(("copy", "named", "now"), [("", "2", r"\w{64}"), ("", "", "missing"), ("2", "1", r"\w{64}")])
+def test_a_run_goes_on_against_no_other_opponents_and_is_not_accused_of_them(
+    against: Path, copy: str, named: str, now: str
+) -> None:
+    summary_of(against, "against.toml", "--run-dir", "run", "--no-report")
+    for place, what in (("run/opponent-0.h5", copy), ("named.h5", named)):
+        (against / place).unlink()
+        if what:
+            shutil.copy(against / f"{what}.h5", against / place)
+    told = rf'content of named\.h5: "\w{{64}}" in the run, "{now}" now'
+    assert re.search(told, called(against, "--resume", "run", "--generations", 2, code=2)[1])
+    words, told = ("verify", "run", "--all"), told if copy else 'content of named.* "missing" now'
+    found = called(against, *words, program="evo", code=3)[0]
+    assert re.search(f"DIFFERS  run: its copy of an opponent's file: {told}\nnothing can be replayed here", found)
+    shutil.copy(against / "1.h5", against / "named.h5")
+    (against / "run" / "opponent-0.h5").unlink(missing_ok=True)
+    summary_of(against, "--resume", "run", "--generations", 2, "--no-report")
+    assert "DIFFERS" not in called(against, *words, program="evo")[0]
+
+
+def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> None:
+    for seeds, file, code in (([1], 1, 0), ([1, 2], 2, 2)):
+        shutil.copy(against / f"{file}.h5", against / "named.h5")
+        (against / "cmp.toml").write_text(f'[comparison]\nexperiments = ["against.toml"]\nseeds = {seeds}\n')
+        errors = called(against, "compare", "cmp.toml", program="evo", code=code)[1]
+    assert errors.startswith("choose another comparison.directory, or move these away:\n")
+    assert ': a run with other options: content of named.h5: "' in errors
+
+
+def test_a_run_of_an_earlier_version_does_not_know_what_its_opponents_were(against: Path) -> None:
+    experiment = Experiment.load(against / "against.toml", f'{FILES}=["{against / "named.h5"}"]')
+    before = {key: value for key, value in experiment.identity().items() if "named.h5" not in key}
+    assert before.keys() < experiment.identity().keys()
+    assert difference(before, experiment.identity()) == []
+    for name, known in (("run", {}), ("other", {f"content of {against / 'named.h5'}": "another"})):
+        with Store.create(against / name, experiment.to_toml(), before | known) as store:
+            with pytest.raises(ConfigurationError, match="has changed") if known else nullcontext():
+                keep(experiment, store)
+            assert (store.directory / "opponent-0.h5").exists() == (not known)
+
+
+def test_a_sweep_is_of_one_content_of_the_files_of_opponents(against: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(against)
+    for file, over in (("against", "ga.sigma=0.1,0.2"), ("run", f'{FILES}=["named.h5"],["1.h5"]')):
+        shutil.copy("1.h5", "named.h5")
+        planned = PlannedSweep.of(f"{file}.toml", [over], flags={"algorithm": "ga"}, directory=file)
+        planned.journal().write()
+        planned.journal()
+        shutil.copy("2.h5", "named.h5")
+        with pytest.raises(
+            ConfigurationError, match=r"is a sweep with another content of named\.h5; choose another --"
+        ):
+            planned.journal()
+        journal = json.loads(Path(file, "sweep.json").read_text())
+        journal["settings"] = {key: value for key, value in journal["settings"].items() if "named.h5" not in key}
+        Path(file, "sweep.json").write_bytes(with_checksum({k: v for k, v in journal.items() if k != "crc"}))
+        planned.journal()  # an earlier version began it
 
 
 IN_VALIDATION = RUN.replace(
