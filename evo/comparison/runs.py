@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
-from evo.errors import ConfigurationError, DataError, ResourceError, counted, first_line
+from evo.errors import (
+    ConfigurationError,
+    DataError,
+    PoisonError,
+    ResourceError,
+    counted,
+    first_line,
+)
 from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
@@ -101,7 +108,7 @@ def trained_run(run: PlannedRun) -> ComparedRun | None:
 
 def failed_run(run: PlannedRun, why: BaseException) -> ComparedRun:
     """Return that a run failed, with what it had played."""
-    outside = isinstance(why, ResourceError | MemoryError)
+    outside = isinstance(why, ResourceError | MemoryError) and not isinstance(why, PoisonError)
     failed = ComparedRun(run.method, run.experiment, run.directory, failure=first_line(why), outside=outside)
     try:
         store = Store.read(run.directory)

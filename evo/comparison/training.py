@@ -8,6 +8,7 @@ read, so a comparison that was stopped in any way goes on by the same call.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,8 @@ PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
 FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
 NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SHOWN_EVERY = 1.0  # seconds
+POISON = re.compile(r"\bend(s|ed) (its|every) worker")  # in the message of any PoisonError
+FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM}
 LOOK_EVERY = 0.05  # seconds for each of several runs
 
 
@@ -223,12 +226,14 @@ def _failure(code: int, out: str, err: str) -> EvoError | None:
         print(err.rstrip("\n"), file=sys.stderr, flush=True)
     number = -code if code < 0 else code - 128  # as a process reports it that has ended itself
     if number in {*signal.Signals}:
-        return ResourceError(f"its process was ended by {signal.Signals(number).name}")
+        kind = ResourceError if number in FROM_OUTSIDE else EvoError
+        return kind(f"its process was ended by {signal.Signals(number).name}")
     try:
         error = json.loads(out.splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, ValueError):
         error = None
-    kind = ResourceError if code == ResourceError.exit_code else EvoError
+    poison = error and POISON.search(str(error))
+    kind = ResourceError if code == ResourceError.exit_code and not poison else EvoError
     return kind(first_line(error) if error else f"its process ended with exit code {code}")
 
 

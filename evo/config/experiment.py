@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -243,7 +244,7 @@ class Experiment:
         identity |= self.code()
         for name, option in opponents_named(self.environment).items():
             file = self.copies.get(name, Path(name))
-            identity[CONTENT + name] = content_of(option, file) if file.exists() else "missing"
+            identity[CONTENT + name] = content_of(option, file) if os.path.exists(file) else "missing"
         identity |= {"run.starts": self.run.searches.identity()} if self.run.starts > 1 and not self.learns else {}
         if self.learns:
             identity["learner"] = self.learner.identity()

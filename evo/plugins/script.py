@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 from evo.plugins import code, registry
 
 DECLARED = {"make", "Options", "fitness", "problem"}  # what a plug-in is known by
-INSTALLED = {*code.OWN_PACKAGES, "gymnasium", "site-packages", "dist-packages"}
+INSTALLED = {"site-packages", "dist-packages"}
 ANONYMOUS = "<lambda>"
 
 
 class _Statement(NamedTuple):
     text: str
     defines: set[str]
+    replaces: set[str]  # of these, without a look at what they were
     reads: set[str]  # global names
     node: ast.stmt
 
@@ -50,38 +51,51 @@ def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
             else [str(getattr(by, key, "")) for key in ("__module__", "__qualname__")]
         )
         module, name = parts[0], parts[-1].partition(".")[0]
-        if module == code.MAIN:
+        if module == code.MAIN and name == ANONYMOUS:
+            inner = [*code.with_inner(by.__code__)]
+            names = names.union(*(one.co_names for one in inner))
+            told = [one for each in inner for one in each.co_consts if isinstance(one, str | float | bool | int)]
+            arguments = [arguments, told]
+        elif module == code.MAIN:
             names.add(name)
         elif module.partition(".")[0] not in {one.partition(".")[0] for one in found} and _is_own(module):
             found[module] = code.of_plugin(module)
     if digest := _of_main(names):
-        told = json.dumps(arguments, default=lambda one: type(one).__name__, skipkeys=True)
-        found[code.MAIN] = hashlib.sha256(f"{digest} {told}".encode()).hexdigest()
+        with suppress(ValueError, RecursionError):  # they hold themselves
+            digest += json.dumps(arguments, default=_plain, skipkeys=True)
+        found[code.MAIN] = hashlib.sha256(digest.encode()).hexdigest()
     return found
 
 
+def _plain(value: Any) -> Any:
+    """Return an array as lists, a member of an Enum as its name, and any other object as the name of its type."""
+    return value.tolist() if hasattr(value, "tolist") else getattr(value, "name", type(value).__name__)
+
+
 def _is_own(module: str) -> bool:
-    with suppress(ImportError, ValueError):
-        spec = find_spec(module)
-        file = Path((spec and spec.origin) or "")
-        return file.suffix == ".py" and not INSTALLED & {module.partition(".")[0], *file.parts}
+    if module.partition(".")[0] not in (*code.OWN_PACKAGES, "gymnasium"):
+        with suppress(ImportError, ValueError):
+            spec = find_spec(module)
+            file = Path((spec and spec.origin) or "")
+            return file.suffix == ".py" and not INSTALLED & {*file.parts}
     return False
 
 
 def _of_main(names: set[str]) -> str:
     """Return a digest of the statements that define these names and all that they read, with files that they import."""
     file = getattr(sys.modules[code.MAIN], "__file__", None)
-    cells: Sequence[Any] = [_text(file)] if file else vars(sys.modules[code.MAIN]).get("In", ())  # of a notebook
+    known = vars(sys.modules[code.MAIN]).get("In")  # the cells of a notebook
+    cells: Sequence[Any] = [_text(file)] if file else known if isinstance(known, list) else ()
     left: list[_Statement] = []
     for cell in cells if names else ():
         own = [*_statements(str(cell))]
-        anew = {name for one in own for name in one.defines}
+        anew = {name for one in own for name in one.replaces}
         left = [one._replace(defines=one.defines - anew) for one in left] + own
     chosen, wanted = list[_Statement](), {*names, "*"}
-    while more := [one for one in left if one.defines & wanted or ANONYMOUS in names]:
+    while more := [one for one in left if one.defines & wanted]:
         chosen, left = chosen + more, [one for one in left if one not in more]
         wanted = wanted.union(*(one.reads for one in more))
-    if ANONYMOUS not in names and not any(one.defines & names for one in chosen):
+    if not any(one.defines & names for one in chosen):
         return ""
     folder = Path(file).parent if file else Path()
     beside = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
@@ -101,7 +115,7 @@ def _statements(text: str) -> Iterator[_Statement]:
             left += [*node.body, *node.orelse][::-1]
             continue
         defines = {one.id for it in getattr(node, "targets", ()) for one in ast.walk(it) if isinstance(one, ast.Name)}
-        reads = set[str]()
+        reads, before = set[str](), set[str]()
         with suppress(SyntaxError):
             whole = compile(ast.Module([node], []), "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
             for one in code.with_inner(whole):
@@ -110,10 +124,11 @@ def _statements(text: str) -> Iterator[_Statement]:
                         defines.add(step.argval)
                     elif step.opname == "LOAD_NAME" or step.opname.endswith(("LOAD_GLOBAL", "OR_GLOBALS")):
                         reads.add(step.argval)
+                        before |= {step.argval} if one is whole else set()
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
             defines.add("*")
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-        yield _Statement("\n".join(lines[first - 1 : node.end_lineno]).strip(), defines, reads, node)
+        yield _Statement("\n".join(lines[first - 1 : node.end_lineno]).strip(), defines, defines - before, reads, node)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, PoisonError, ResourceError, notice
+from evo.errors import ConfigurationError, PoisonError, notice
 from evo.plugins import registry
 from evo.records import (
     NOT_DETERMINISTIC,
@@ -131,7 +131,7 @@ class Quarantine:
         self._kinds = Counter[str]()  # notices without their numbers
 
     def admit(self, played: Played, tasks: Sequence[Task]) -> None:
-        """Take in a round of the present generation; ResourceError where every candidate ends its workers."""
+        """Take in a round of the present generation; PoisonError where every candidate ends its workers."""
         self._begin()
         if played.fingerprint.startswith(NOT_DETERMINISTIC) and not self.fingerprint:
             show(["the environment is not deterministic under its seed: this run cannot be repeated or verified"])
@@ -140,12 +140,12 @@ class Quarantine:
         self._round += 1
         show(self._counted(played.notices))
 
-    def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> ResourceError:
+    def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> PoisonError:
         """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
         self._begin()
         directory = str(self._store.directory)
         resume = registry.command("evo", "resume", directory, "--set", "workers.on_poison=worst")
-        return ResourceError(
+        return PoisonError(
             f"{self._cause(poison, tasks)}; replay it alone with: {self._replay(_numbers(poison, tasks)[0])}; "
             f"or rank it worst and continue with: {resume}"
         )
@@ -175,7 +175,7 @@ class Quarantine:
         numbers = [number for poison in poisoned for number in _numbers(poison, tasks)]
         if len(numbers) == sum(len(task.weights) for task in tasks) > 1:
             where = f" in round {self._round}" if self._round else ""
-            raise ResourceError(
+            raise PoisonError(
                 f"every candidate of generation {self._generation}{where} ends its workers, so none is named as the "
                 f"cause; replay one alone with: {self._replay(0)}"
             )
@@ -204,9 +204,9 @@ def show(notices: Sequence[str]) -> None:
         notice(text)
 
 
-def champion_stopped(poison: PoisonError, directory: Path) -> ResourceError:
+def champion_stopped(poison: PoisonError, directory: Path) -> PoisonError:
     """Return what is raised where the champion cannot be measured, because it ends its workers."""
-    return ResourceError(
+    return PoisonError(
         f"the champion ended every worker on test episodes; the last one {poison.why}; "
         f"repeat that with: {registry.command('evo', 'evaluate', str(directory))}"
     )

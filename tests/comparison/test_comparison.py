@@ -386,7 +386,10 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
     ("code", "out", "said", "outside"),
     [
         (5, '{"error": "out of memory\\nadvice"}', "out of memory", True),
+        (5, '{"error": "every candidate ends its workers"}', "every candidate ends its workers", False),
+        (5, '{"error": "task 1 has ended its worker"}', "task 1 has ended its worker", False),
         (-9, "", "its process was ended by SIGKILL", True),
+        (-6, "", "its process was ended by SIGABRT", False),
         (137, "", "its process was ended by SIGKILL", True),
         (143, '{"error": null}', "its process was ended by SIGTERM", True),
         (3, "no JSON", "its process ended with exit code 3", False),

@@ -157,16 +157,17 @@ def test_the_last_cell_that_defines_a_name_counts(folder: Path, monkeypatch: pyt
     other = WALK.replace("> 7", "> 8")
     assert digest(monkeypatch, other, "no python", "await it", WALK) == digest(monkeypatch, WALK)
     assert digest(monkeypatch, WALK, other) != digest(monkeypatch, WALK)
+    assert digest(monkeypatch, WALK, "Walk.metadata = {}") != digest(monkeypatch, other, "Walk.metadata = {}")
 
 
 def test_whatever_makes_the_environment_of_a_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(text: str, how: Any) -> str:
         return digest(monkeypatch, WALK + text, file="walk.py", made_by=how)
 
-    anonymous = lambda: None  # noqa: E731
-    anonymous.__module__, anonymous.__qualname__ = "__main__", "<lambda>"
+    anonymous, smaller = (eval(f"lambda: Walk({size})", {"__name__": "__main__"}) for size in (7, 6))
     walk = type("Walk", (), {"__module__": "__main__"})
-    assert made("", anonymous) != made("UNUSED = 6\n", anonymous)  # by any statement
+    assert made("", anonymous) == made("UNUSED = 6\n", anonymous) != made("", smaller)
+    assert made("", anonymous) != made("Walk.most = 6\n", anonymous)
     assert made("", walk) == made("UNUSED = 6\n", "__main__:Walk") != ""
     one, other = (made("", functools.partial(walk, size)) for size in (1, 2))
     assert one != other
