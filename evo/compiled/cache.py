@@ -184,12 +184,12 @@ def _say_once(text: str) -> None:
 
 
 def _save(self: FunctionCache, sig: Any, data: Any) -> None:
-    """Keep machine code as Numba does; where the disk has no room for it, the next process compiles again."""
+    """Keep machine code as Numba does; where it cannot be written, the next process compiles again."""
     try:
         _saved(self, sig, data)
     except OSError as error:
         where = f"{config.CACHE_DIR}: {error.strerror}"
-        _say_once(f"compiled code is not kept in {where}; make room there, or set NUMBA_CACHE_DIR to another folder")
+        _say_once(f"compiled code is not kept in {where}; set NUMBA_CACHE_DIR to another folder")
 
 
 _saved, FunctionCache.save_overload = FunctionCache.save_overload, _save

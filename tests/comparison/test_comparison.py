@@ -27,7 +27,7 @@ from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.methods import points_of, score_between
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
-from evo.errors import ConfigurationError, LockedError, ResourceError
+from evo.errors import ConfigurationError, LockedError, PoisonError, ResourceError
 from evo.files.durable import with_checksum
 from evo.records import Spent
 from evo.report.comparison import comparison_page
@@ -399,6 +399,19 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
 def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str, outside: bool) -> None:
     failure = training._failure(code, out, "")
     assert (str(failure), isinstance(failure, ResourceError)) == (said, outside)
+
+
+@pytest.mark.parametrize(("error", "outside"), [(ResourceError("no room"), True), (PoisonError("it ends"), False)])
+def test_a_run_whose_candidates_end_their_workers_fails_by_itself(
+    folder: Path, error: ResourceError, outside: bool
+) -> None:
+    def begin(run: PlannedRun) -> str:
+        raise error
+
+    run = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "none").runs[0]
+    found = training._begin(run, begin)
+    assert isinstance(found, ComparedRun)
+    assert (found.failure, found.outside) == (str(error), outside)
 
 
 def test_a_large_difference_has_a_winner_and_a_small_one_has_none(folder: Path) -> None:

@@ -255,7 +255,7 @@ def test_where_the_disk_has_no_room_code_is_compiled_again_and_a_line_says_so(tm
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out.split()[1::2]) == (0, ["0", "0"]), err
     (folder,) = (tmp_path / "snake-evo").iterdir()
-    said = f"note: compiled code is not kept in {folder}: File too large; make room there, or set NUMBA_CACHE_DIR to"
+    said = f"note: compiled code is not kept in {folder}: File too large; set NUMBA_CACHE_DIR to"
     assert err == f"{said} another folder\n"
 
 
