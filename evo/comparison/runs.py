@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evo.config.contents import copies_in
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.errors import (
@@ -19,7 +20,7 @@ from evo.errors import (
     counted,
     first_line,
 )
-from evo.files.layout import MANIFEST, distinguished
+from evo.files.layout import MANIFEST, START, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
 from evo.store.run import Run
@@ -42,8 +43,17 @@ class PlannedRun:
     @classmethod
     def of_seed(cls, method: str, experiment: Experiment, seed: int, folder: Path) -> PlannedRun:
         """Return the run of a method with this seed, in a folder of runs."""
-        run = experiment.run.model_copy(update={"seed": seed})
-        return cls(method, replace(experiment, run=run), folder / f"{method}-seed{seed}")
+        directory, start = folder / f"{method}-seed{seed}", experiment.run.init_from
+        begun = {"init_from": str(copy)} if start and _is_left(copy := directory / START, Path(start)) else {}
+        run = experiment.run.model_copy(update={"seed": seed, **begun})
+        known = copies_in(directory, experiment.environment)
+        copies = {name: copy for name, copy in known.items() if _is_left(copy, Path(name))}
+        return cls(method, replace(experiment, run=run, copies=copies), directory)
+
+
+def _is_left(copy: Path, source: Path) -> bool:
+    """Return whether a run has its copy of a file that is gone."""
+    return copy.exists() and not source.exists()
 
 
 @dataclass(frozen=True)

@@ -403,6 +403,23 @@ def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> Non
     assert ': a run with other options: content of named.h5: "' in errors
 
 
+@pytest.mark.parametrize("option", ["opponents", "init_from"])
+def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(against: Path, option: str) -> None:
+    if option == "init_from":
+        text = (against / "run.toml").read_text().replace("seed = 3", 'init_from = "named.h5"\nalgorithm = "ga"')
+        (against / "against.toml").write_text(f'{text}[workers]\nbackend = "serial"\n')
+    for generations in (1, 2, 2):  # begun, longer, and only shown
+        (against / "cmp.toml").write_text(
+            f'[comparison]\nexperiments = ["against.toml"]\nseeds = [1]\nset = ["run.generations={generations}"]\n'
+        )
+        shown = called(against, "compare", "cmp.toml", program="evo")[0]
+        assert "1/1  against-ga  seed 1" in shown
+        assert f"{generations} generation" in called(against, "verify", "runs/cmp/against-ga-seed1", program="evo")[0]
+        (against / "named.h5").unlink(missing_ok=True)
+    shutil.copy(against / "2.h5", against / "named.h5")
+    assert "another comparison.directory" in called(against, "compare", "cmp.toml", program="evo", code=2)[1]
+
+
 def test_a_run_of_an_earlier_version_does_not_know_what_its_opponents_were(against: Path) -> None:
     experiment = Experiment.load(against / "against.toml", f'{FILES}=["{against / "named.h5"}"]')
     before = {key: value for key, value in experiment.identity().items() if "named.h5" not in key}
