@@ -26,9 +26,11 @@ from evo.files.layout import (
     LARGEST_FINGERPRINT,
     MANIFEST,
     METRICS,
+    OPPONENT,
     POPULATION,
     PUBLISHED,
     RECORDS,
+    START,
     near,
 )
 from evo.files.lock import LOCK, acquire, is_running, release, runs
@@ -188,6 +190,9 @@ def require_run_directory(directory: Path) -> None:
             if path.is_symlink() or (path.exists() and not path.is_dir()):
                 # Files are created and removed in these folders, so they must not lead out of the run directory.
                 raise DataError(f"{path}: a link or a file, not a folder of the run")
+        for path in (directory / START, *directory.glob(OPPONENT.format("*"))):
+            if path.is_symlink() or path.is_dir():  # a folder would stand for the champion in it
+                raise DataError(f"{path}: a link or a folder, not a file of the run")
 
 
 def recover(directory: Path, descriptor: int | None = None) -> Recovered:

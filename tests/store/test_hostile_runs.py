@@ -161,6 +161,20 @@ def test_no_digest_of_a_file_outside_is_shown(run: Path, tmp_path: Path) -> None
     assert hashlib.sha256(b"1234").hexdigest() not in shown
 
 
+@pytest.mark.parametrize("name", ["start.h5", "opponent-0.h5"])
+def test_a_copy_of_a_network_is_a_plain_file_of_the_run(run: Path, name: str) -> None:
+    shutil.copytree(run, run.parent / "elsewhere")
+    for target in ("elsewhere", "elsewhere/champion.h5", "nowhere", ""):
+        (run / name).symlink_to(run.parent / target) if target else (run / name).mkdir()
+        for command in ("resume", "verify", "evaluate", "report"):
+            code, shown = typed(command, str(run))
+            assert code == 3
+            assert shown.endswith(f"{run / name}: a link or a folder, not a file of the run\n")
+        (run / name).unlink() if target else (run / name).rmdir()
+    shutil.copy(run / "champion.h5", run / name)
+    assert typed("resume", str(run))[0] == 0
+
+
 def test_a_start_that_is_typed_is_not_passed_over_for_the_copy(run: Path) -> None:
     text = (run / "config.resolved.toml").read_text()
     (run / "config.resolved.toml").write_text(text.replace('init_from = ""', 'init_from = "first"'))
