@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ class _Statement(NamedTuple):
     text: str
     defines: set[str]
     replaces: set[str]  # of these, without a look at what they were
+    writes_out: set[str]  # of these, with the value that they have now, as in SIZE = 8: no other statement counts
     reads: set[str]  # global names
     node: ast.stmt
 
@@ -91,7 +92,9 @@ def _of_main(names: set[str]) -> str:
         own = [*_statements(str(cell))]
         anew = {name for one in own for name in one.replaces}
         left = [one._replace(defines=one.defines - anew) for one in left] + own
-    chosen, wanted = list[_Statement](), {*names, "*"}
+    written = set[str]().union(*(one.writes_out for one in left))
+    left = [one._replace(defines=one.defines - written | one.writes_out) for one in left]
+    chosen, wanted = list[_Statement](), names
     while more := [one for one in left if one.defines & wanted]:
         chosen, left = chosen + more, [one for one in left if one not in more]
         wanted = wanted.union(*(one.reads for one in more))
@@ -105,7 +108,7 @@ def _of_main(names: set[str]) -> str:
 
 def _statements(text: str) -> Iterator[_Statement]:
     """Yield the statements of a module, also those below an `if`; of no Python, none."""
-    tree, lines = ast.Module([], []), text.split("\n")
+    tree, lines, now = ast.Module([], []), text.split("\n"), vars(sys.modules[code.MAIN])
     with suppress(SyntaxError, ValueError):
         tree = ast.parse(text)
     left = tree.body[::-1]
@@ -113,6 +116,10 @@ def _statements(text: str) -> Iterator[_Statement]:
         node = left.pop()
         if isinstance(node, ast.If):
             left += [*node.body, *node.orelse][::-1]
+            continue
+        imported = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if imported[1:]:
+            left += [type(node)(**{**vars(node), "names": [one]}) for one in imported]
             continue
         defines = {one.id for it in getattr(node, "targets", ()) for one in ast.walk(it) if isinstance(one, ast.Name)}
         reads, before = set[str](), set[str]()
@@ -126,9 +133,16 @@ def _statements(text: str) -> Iterator[_Statement]:
                         reads.add(step.argval)
                         before |= {step.argval} if one is whole else set()
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            defines.add("*")
+            with suppress(ImportError, KeyError):  # it has not run
+                name = resolve_name("." * node.level + (node.module or ""), now.get("__package__"))
+                defines = {name for name, value in vars(sys.modules[name]).items() if now.get(name, now) is value}
+        replaces, writes_out = defines - before, set[str]()
+        with suppress(ValueError, TypeError, RecursionError):  # it has no value, or computes one
+            value = ast.literal_eval(getattr(node, "value", None))  # type: ignore[arg-type]
+            writes_out = {name for name in replaces if type(now.get(name)) is type(value) and now[name] == value}
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-        yield _Statement("\n".join(lines[first - 1 : node.end_lineno]).strip(), defines, defines - before, reads, node)
+        own = ast.unparse(node) if imported else "\n".join(lines[first - 1 : node.end_lineno]).strip()
+        yield _Statement(own, defines, replaces, writes_out, reads, node)
 
 
 @functools.cache

@@ -92,6 +92,9 @@ def test_a_run_of_an_edited_environment_of_a_script_is_not_resumed(folder: Path)
         "the run\nrestore that code, or go on in another run: choose another run_dir\n"
     )
     assert ran(WALK + TRAIN, 3, "-").stdout.startswith("2\n[] ")  # from the standard input: it has no source
+    loops = "from math import *\nfor FAR in (4, 3):\n    print(FAR)\n"
+    assert ran(WALK + loops + TRAIN + "for FAR in (4, 5):\n    print(FAR)\n", 4).stdout.startswith("4\n3\n3\n[] ")
+    assert "the code of the environment" in ran(WALK + loops.replace("(4, 3)", "(3, 4)") + TRAIN, 5).stderr
 
 
 @pytest.mark.long
@@ -106,8 +109,11 @@ def test_a_module_that_a_script_imports_for_its_environment_is_code_of_the_run_t
     assert "the code of plug-in apart differs" in ran(anew, 2).stderr
 
 
-def digest(monkeypatch: pytest.MonkeyPatch, *cells: str, file: str = "", made_by: Any = "__main__:Walk") -> str:
+def digest(
+    monkeypatch: pytest.MonkeyPatch, *cells: str, file: str = "", made_by: Any = "__main__:Walk", **values: Any
+) -> str:
     main = ModuleType("__main__")
+    vars(main).update(values)
     if file:
         Path(file).write_text("\n".join(cells))
         vars(main)["__file__"] = file
@@ -144,12 +150,14 @@ def test_all_that_an_environment_of_a_script_reads_there_counts_and_nothing_else
 
 def test_files_that_an_environment_of_a_script_imports_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = WALK + "import other\n"
-    before = digest(monkeypatch, text, file="walk.py")
+    monkeypatch.setitem(sys.modules, "sizes", sizes := ModuleType("sizes"))
+    vars(sizes)["STEP"] = 1
+    before = digest(monkeypatch, text, file="walk.py", STEP=1)
     (folder / "other.py").write_text("scale = 2\n")
-    assert digest(monkeypatch, text, file="walk.py") == before
+    assert digest(monkeypatch, text, file="walk.py", STEP=1) == before
     for name in ("sizes.py", "farther.py"):
         (folder / name).write_text(HELPERS[name] + "\n")
-        assert digest(monkeypatch, text, file="walk.py") != before
+        assert digest(monkeypatch, text, file="walk.py", STEP=1) != before
         (folder / name).write_text(HELPERS[name])
 
 
@@ -158,6 +166,31 @@ def test_the_last_cell_that_defines_a_name_counts(folder: Path, monkeypatch: pyt
     assert digest(monkeypatch, other, "no python", "await it", WALK) == digest(monkeypatch, WALK)
     assert digest(monkeypatch, WALK, other) != digest(monkeypatch, WALK)
     assert digest(monkeypatch, WALK, "Walk.metadata = {}") != digest(monkeypatch, other, "Walk.metadata = {}")
+
+
+@pytest.mark.parametrize("file", ["walk.py", ""])
+@pytest.mark.parametrize(
+    ("later", "far", "counts"),
+    [
+        ("for FAR in (1, 3):\n    pass\n", 3, False),
+        ("for FAR in (1, 2):\n    pass\n", 2, True),
+        ("FAR = 2\n", 3, False),  # which has not run
+        ("FAR = 2\n", 2, True),
+        ("FAR += 3\n", 3, True),  # of a loop before: 0 by what is written out
+        ("FAR = 3.0\n", 3.0, True),
+        ("from math import *\n", 3, False),
+        ("from sizes import *\n", 3, False),
+        ("import os, numpy as np\n", 3, False),
+        ("import math as np\n", 3, True),
+    ],
+)
+def test_another_binding_of_a_name_counts_where_its_value_differs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, later: str, far: float, counts: bool
+) -> None:
+    text = WALK if "+=" not in later else WALK.replace("FAR = 3", "FAR = 0")
+    before = digest(monkeypatch, text, file=file, FAR=3 if text == WALK else 0, STEP=1)
+    monkeypatch.setitem(sys.modules, "sizes", ModuleType("sizes"))
+    assert (digest(monkeypatch, text, later, file=file, FAR=far, STEP=1) != before) == counts
 
 
 def test_whatever_makes_the_environment_of_a_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
