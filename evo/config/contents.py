@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from evo.errors import ConfigurationError, DataError, ResourceError
@@ -42,3 +43,10 @@ def opponents_named(options: EnvironmentOptions) -> dict[str, str]:
 def copies_in(directory: Path, options: EnvironmentOptions) -> dict[str, Path]:
     """Return where a run directory has its copy of each of `opponents.files`, by the name."""
     return {name: directory / OPPONENT.format(place) for place, name in enumerate(opponents_named(options))}
+
+
+def of_copies(changed: Sequence[str]) -> dict[str, str]:
+    """Return the lines of a difference that are about copies in a run directory, with what each is a copy of."""
+    started = (line for line in changed if line.startswith('init_from: "') and '""' not in line)
+    found = dict.fromkeys(started, "the champion that it started from")
+    return found | {line: "an opponent's file" for line in changed if line.startswith(CONTENT)}

@@ -15,7 +15,7 @@ from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, did_you_mean, path_of, printable
-from evo.files.layout import START, check_format
+from evo.files.layout import CONFIG, START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
@@ -230,11 +230,12 @@ class Experiment:
         from evo.kernels.lanes import ARITHMETIC as LANES
 
         lanes, start = self.policy.player == "lanes", self.run.init_from
+        lost = self.path.name == CONFIG and not os.path.exists(start)  # the copy of a run
         identity: dict[str, Any] = {
             "algorithm": self.algorithm,
             "arithmetic": LANES if lanes else "tensorflow",
             "environment": self.environment.model_dump(),
-            "init_from": content_of("run.init_from", Path(start)) if start else "",
+            "init_from": start and ("missing" if lost else content_of("run.init_from", Path(start))),
             "noise": self.options.noise_recipe,
             "policy": self.policy.model_dump(),
             "seed": self.run.seed,

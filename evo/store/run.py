@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.checking import PROVENANCE
+from evo.config.contents import of_copies
 from evo.config.environments import stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
@@ -248,7 +249,9 @@ class Run:
         except ConfigurationError as error:  # what it starts from is gone
             changed = [first_line(error)]
         other = code.changes(self.store.identity, self.config.code())
-        changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed if line not in other]
+        copies = {line: f"its copy of {what}: {line}" for line, what in of_copies(changed).items()}
+        options = [line for line in changed if line not in (*other, *copies)]
+        changed = [*copies.values(), *(f"{CONFIG} is not what the run was begun with: {line}" for line in options)]
         found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *other, *champion]
         return [note.replace(f"{self.directory}{os.sep}", "") for note in found]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.contents import CONTENT
+from evo.config.contents import of_copies
 from evo.config.environments import require_plug_ins
 from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
 from evo.environment import Environment
@@ -157,9 +157,9 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
             report.disagrees += [*mistakes, last]
         return None
     report.changed_code = code.changes(identity, experiment.code())
-    copies = [line for line in changed if line.startswith(CONTENT)]
+    copies = of_copies(changed)
     options = [line for line in changed if line not in (*report.changed_code, *copies)]
-    report.changed_code += [f"{evidence.directory}: its copy of an opponent's file: {line}" for line in copies]
+    report.changed_code += [f"{evidence.directory}: its copy of {what}: {line}" for line, what in copies.items()]
     if options and all(map(_is_of_version, options)):
         report.unknown += options
         report.changed_code.append(other_version)

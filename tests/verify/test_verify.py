@@ -21,6 +21,7 @@ from evo.files.hashing import first_hash
 from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.store.manifest import header
+from evo.store.run import Run
 from evo.training.validation import Validated
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 from tests.run.test_resume import NAMES, tensorflow, written  # noqa: F401
@@ -509,8 +510,15 @@ def test_a_run_that_started_from_a_champion_is_verified_when_that_is_gone(run: P
     summary_of(run.parent, "small.toml", "--set", "run.init_from=run", "--run-dir", "second", "--generations", 2)
     shutil.rmtree(run)
     assert verified(run.parent / "second", "--all")[0]["replayed"] == 2 * POPULATION
-    flip(run.parent / "second" / "start.h5", 300)
-    assert "init_from" in refused(run.parent / "second", "--sample", 0)
+    second = run.parent / "second"
+    for change, now in ((lambda copy: flip(copy, 300), r"\w{64}"), (Path.unlink, "missing")):
+        change(second / "start.h5")
+        told = rf'its copy of the champion that it started from: init_from: "\w{{64}}" in the run, "{now}" now'
+        assert re.search(rf"DIFFERS .*second: {told}\nnothing can be replayed", verified(second, code=3)[1])
+        assert re.search(rf"^{told}$", "\n".join(Run(second).notes))
+    config = second / "config.resolved.toml"
+    config.write_text(re.sub(r'(?m)^init_from = ".*"', 'init_from = ""', config.read_text()))
+    assert "its copy" not in refused(second)  # the configuration is another one
 
 
 @pytest.mark.parametrize(
