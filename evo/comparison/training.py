@@ -8,7 +8,6 @@ read, so a comparison that was stopped in any way goes on by the same call.
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from evo.errors import (
     DataError,
     EvoError,
     LockedError,
+    PoisonError,
     ResourceError,
     first_line,
     path_of,
@@ -42,11 +42,13 @@ from evo.workers import hardware
 Show = Callable[[str], object]  # shows a line
 Trained = subprocess.Popen[str] | str  # a process that trains a run, or why one that is over failed, or nothing
 
-PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
+TOLD_APART = {64: PoisonError}  # exit codes of the processes of runs here, whose own is that of any ResourceError
+PROGRAM = "import evo.errors\n"
+PROGRAM += "".join(f"evo.errors.{one.__name__}.exit_code = {code}\n" for code, one in TOLD_APART.items())
+PROGRAM += "from evo.cli.main import main_run\nsys.exit(main_run())"
 FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
 NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SHOWN_EVERY = 1.0  # seconds
-POISON = re.compile(r"\bend(s|ed) (its|every) worker")  # in the message of any PoisonError
 FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM}
 LOOK_EVERY = 0.05  # seconds for each of several runs
 
@@ -214,7 +216,7 @@ def _how_far(run: PlannedRun) -> str:
 
 
 def _failure(code: int, out: str, err: str) -> EvoError | None:
-    """Return why a run ended with an exit code; ResourceError: for no fault of its own.
+    """Return why a run ended with an exit code; ResourceError, but no PoisonError: for no fault of its own.
 
     LockedError: another process trains it.
     """
@@ -232,8 +234,7 @@ def _failure(code: int, out: str, err: str) -> EvoError | None:
         error = json.loads(out.splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, ValueError):
         error = None
-    poison = error and POISON.search(str(error))
-    kind = ResourceError if code == ResourceError.exit_code and not poison else EvoError
+    kind = TOLD_APART.get(code, ResourceError if code == ResourceError.exit_code else EvoError)
     return kind(first_line(error) if error else f"its process ended with exit code {code}")
 
 

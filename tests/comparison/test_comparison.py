@@ -29,6 +29,7 @@ from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, LockedError, PoisonError, ResourceError
 from evo.files.durable import with_checksum
+from evo.process import interpreter
 from evo.records import Spent
 from evo.report.comparison import comparison_page
 from evo.store.champion import Score
@@ -385,9 +386,8 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
 @pytest.mark.parametrize(
     ("code", "out", "said", "outside"),
     [
-        (5, '{"error": "out of memory\\nadvice"}', "out of memory", True),
-        (5, '{"error": "every candidate ends its workers"}', "every candidate ends its workers", False),
-        (5, '{"error": "task 1 has ended its worker"}', "task 1 has ended its worker", False),
+        (5, '{"error": "every candidate ends its workers\\nadvice"}', "every candidate ends its workers", True),
+        (64, '{"error": "out of memory"}', "out of memory", False),
         (-9, "", "its process was ended by SIGKILL", True),
         (-6, "", "its process was ended by SIGABRT", False),
         (137, "", "its process was ended by SIGKILL", True),
@@ -398,7 +398,18 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
 )
 def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str, outside: bool) -> None:
     failure = training._failure(code, out, "")
-    assert (str(failure), isinstance(failure, ResourceError)) == (said, outside)
+    of_itself = isinstance(failure, PoisonError) or not isinstance(failure, ResourceError)
+    assert (str(failure), of_itself) == (said, not outside)
+
+
+@pytest.mark.parametrize("kind", [PoisonError, ResourceError])
+def test_the_process_of_a_run_tells_poison_apart_in_whatever_words(folder: Path, kind: type[ResourceError]) -> None:
+    (folder / "fails.py").write_text(f"from evo.errors import {kind.__name__}\nraise {kind.__name__}('in words')\n")
+    process = interpreter(training.PROGRAM, ["one.toml", "--plugin", "fails", "--json"])
+    out, err = process.communicate()
+    failure = training._failure(process.returncode, out, err)
+    assert (type(failure), str(failure)) == (kind, "in words")
+    assert json.loads(out)["error"] == "in words"
 
 
 @pytest.mark.parametrize(("error", "outside"), [(ResourceError("no room"), True), (PoisonError("it ends"), False)])
