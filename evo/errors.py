@@ -62,6 +62,10 @@ class ResourceError(EvoError):
     exit_code = 5
 
 
+class OutOfMemoryError(ResourceError):
+    """Memory does not suffice, or the system has ended a process by SIGKILL, as it does then."""
+
+
 class DeviceError(ResourceError):
     """A process does not see exactly the device that it was pinned to."""
 
@@ -70,7 +74,7 @@ class DeviceAbsentError(DeviceError):
     """A process sees no device at all where it was pinned to one."""
 
 
-class DeviceMemoryError(DeviceError):
+class DeviceMemoryError(DeviceError, OutOfMemoryError):
     """A device has too little memory left for what is to be computed on it."""
 
 

@@ -26,6 +26,7 @@ from evo.errors import (
     ConfigurationError,
     DataError,
     EvoError,
+    OutOfMemoryError,
     ResourceError,
     counted,
     did_you_mean,
@@ -178,7 +179,7 @@ def _known(problem: BaseException) -> EvoError | None:
     if isinstance(problem, EvoError):
         return problem
     if isinstance(problem, MemoryError):
-        return ResourceError("out of memory")
+        return OutOfMemoryError("out of memory")
     if isinstance(problem, OSError):
         where = f"{problem.filename}: " if problem.filename else ""
         if not where and "temporary directory" in str(problem.strerror):  # all that Python has tried are full

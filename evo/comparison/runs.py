@@ -15,6 +15,7 @@ from evo.config.experiment import Experiment, difference
 from evo.errors import (
     ConfigurationError,
     DataError,
+    OutOfMemoryError,
     PoisonError,
     ResourceError,
     counted,
@@ -69,6 +70,7 @@ class ComparedRun:
     validation: float | None = None  # the champion's mean return on validation episodes
     failure: str = ""  # why there is no score
     outside: bool = False  # it failed since it was ended, or the machine lacked something: another start may not
+    memory: bool = False  # memory was what it lacked
     remark: str = ""  # what a reader should know of the score
 
     @property
@@ -120,6 +122,7 @@ def failed_run(run: PlannedRun, why: BaseException) -> ComparedRun:
     """Return that a run failed, with what it had played."""
     outside = isinstance(why, ResourceError | MemoryError) and not isinstance(why, PoisonError)
     failed = ComparedRun(run.method, run.experiment, run.directory, failure=first_line(why), outside=outside)
+    failed = replace(failed, memory=isinstance(why, OutOfMemoryError | MemoryError))
     try:
         store = Store.read(run.directory)
     except DataError:

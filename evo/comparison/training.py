@@ -24,6 +24,7 @@ from evo.errors import (
     DataError,
     EvoError,
     LockedError,
+    OutOfMemoryError,
     PoisonError,
     ResourceError,
     first_line,
@@ -42,7 +43,8 @@ from evo.workers import hardware
 Show = Callable[[str], object]  # shows a line
 Trained = subprocess.Popen[str] | str  # a process that trains a run, or why one that is over failed, or nothing
 
-TOLD_APART = {64: PoisonError}  # exit codes of the processes of runs here, whose own is that of any ResourceError
+# Exit codes of the processes of runs here, for errors that have that of any ResourceError elsewhere.
+TOLD_APART: dict[int, type[ResourceError]] = {64: PoisonError, 65: OutOfMemoryError}
 PROGRAM = "import evo.errors\n"
 PROGRAM += "".join(f"evo.errors.{one.__name__}.exit_code = {code}\n" for code, one in TOLD_APART.items())
 PROGRAM += "from evo.cli.main import main_run\nsys.exit(main_run())"
@@ -228,13 +230,14 @@ def _failure(code: int, out: str, err: str) -> EvoError | None:
         print(err.rstrip("\n"), file=sys.stderr, flush=True)
     number = -code if code < 0 else code - 128  # as a process reports it that has ended itself
     if number in {*signal.Signals}:
-        kind = ResourceError if number in FROM_OUTSIDE else EvoError
+        outside = OutOfMemoryError if number == signal.SIGKILL else ResourceError
+        kind = outside if number in FROM_OUTSIDE else EvoError
         return kind(f"its process was ended by {signal.Signals(number).name}")
     try:
         error = json.loads(out.splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, ValueError):
         error = None
-    kind = TOLD_APART.get(code, ResourceError if code == ResourceError.exit_code else EvoError)
+    kind = TOLD_APART.get(code, ResourceError) if code in (ResourceError.exit_code, *TOLD_APART) else EvoError
     return kind(first_line(error) if error else f"its process ended with exit code {code}")
 
 

@@ -47,6 +47,7 @@ class Standing:
 
 STAGES = TypeAdapter(dict[str, dict[str, Standing]])
 CHOSEN = TypeAdapter(list[dict[str, int | float | str]])
+LACKED = TypeAdapter(dict[str, int])
 
 
 def mean_of(scores: Sequence[float]) -> float:
@@ -95,6 +96,7 @@ class Journal:
         self._path, self._settings = directory / FILE, json.loads(json.dumps(settings))
         self._stages: dict[str, dict[str, Standing]] = {}  # by the stage, and by the trial
         self.chosen: list[dict[str, int | float | str]] = []  # values that Optuna chose, by trial
+        self.lacked_memory: dict[str, int] = {}  # how often a run did, by its directory's name
         if not self._path.exists():
             return
         try:
@@ -102,6 +104,7 @@ class Journal:
             check_format(found.get("format"), str(self._path))
             self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
             self.chosen = CHOSEN.validate_python(found.get("chosen", []))
+            self.lacked_memory = LACKED.validate_python(found.get("lacked_memory", {}))
             ours = {name: one for name, one in self._settings.items() if name in known or not name.startswith(CONTENT)}
             changed = [_typed(name, known) for name, one in ours.items() if known.get(name) != one]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -135,8 +138,9 @@ class Journal:
     def write(self) -> None:
         """Write the file, so that no other sweep takes the directory; ResourceError where that is not possible."""
         stages = STAGES.dump_python(self._stages, mode="json")
-        chosen = {"chosen": self.chosen} if self.chosen else {}
-        data = with_checksum({"format": FORMAT, "settings": self._settings, "stages": stages, **chosen})
+        some = {"chosen": self.chosen, "lacked_memory": self.lacked_memory}
+        some = {name: one for name, one in some.items() if one}
+        data = with_checksum({"format": FORMAT, "settings": self._settings, "stages": stages, **some})
         with resources("write", self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, data + b"\n")

@@ -34,6 +34,7 @@ Scores = dict[str, tuple[float, ...]]
 Train = Callable[..., list[ComparedRun]]  # as `evo.comparison.training.train`
 
 SEEDS = 1 << 32
+TRIES = 2  # of a run that lacks memory, before its trial has failed
 MOST_REFUSED = 100  # trials that an experiment refuses, where it has not taken any
 
 
@@ -195,7 +196,12 @@ class Race:
         """
         planned = [run for trial in trials for run in self.settings.planned(trial, share)]
         found = _within(self._train(planned, describe=_validation_text))
-        if lost := next((run for run in found if run.outside), None):
+        lacked = self.journal.lacked_memory
+        for run in (one for one in found if one.memory):
+            lacked[run.directory.name] = lacked.get(run.directory.name, 0) + 1
+            self.journal.write()
+        last = [run for run in found if run.memory and lacked[run.directory.name] >= TRIES]
+        if lost := next((run for run in found if run.outside and run not in last), None):
             why = f"{lost.method}: seed {lost.seed}: {lost.failure}"
             raise ResourceError(f"{why}; this decides nothing about the trial: the same command goes on with it")
         scores, failures = Scores(), dict[str, str]()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from evo.config.experiment import Experiment
-from evo.errors import ResourceError, first_line
+from evo.errors import OutOfMemoryError, first_line
 from evo.workers.hardware import memory
 
 SHOWN = 4  # options that are named, at most
@@ -16,7 +16,7 @@ NO_SIZES = {"generations", "seed", "every", "block"}
 
 @contextmanager
 def shortage_named(experiment: Experiment) -> Iterator[None]:
-    """Turn a MemoryError into a ResourceError that names the options of whole numbers above their defaults."""
+    """Turn a MemoryError into an OutOfMemoryError that names the options of whole numbers above their defaults."""
     try:
         yield
     except MemoryError as error:
@@ -25,7 +25,7 @@ def shortage_named(experiment: Experiment) -> Iterator[None]:
         advice = (
             f"take less of {' or '.join(large)}" if large else "take a smaller network, or fewer episodes at a time"
         )
-        raise ResourceError(f"out of memory{asked}{_there()}; {advice}") from error
+        raise OutOfMemoryError(f"out of memory{asked}{_there()}; {advice}") from error
 
 
 def _there() -> str:

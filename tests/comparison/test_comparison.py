@@ -27,7 +27,7 @@ from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.methods import points_of, score_between
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config.experiment import Experiment
-from evo.errors import ConfigurationError, LockedError, PoisonError, ResourceError
+from evo.errors import ConfigurationError, LockedError, OutOfMemoryError, PoisonError, ResourceError
 from evo.files.durable import with_checksum
 from evo.process import interpreter
 from evo.records import Spent
@@ -402,7 +402,7 @@ def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str, outsid
     assert (str(failure), of_itself) == (said, not outside)
 
 
-@pytest.mark.parametrize("kind", [PoisonError, ResourceError])
+@pytest.mark.parametrize("kind", [PoisonError, OutOfMemoryError, ResourceError])
 def test_the_process_of_a_run_tells_poison_apart_in_whatever_words(folder: Path, kind: type[ResourceError]) -> None:
     (folder / "fails.py").write_text(f"from evo.errors import {kind.__name__}\nraise {kind.__name__}('in words')\n")
     process = interpreter(training.PROGRAM, ["one.toml", "--plugin", "fails", "--json"])

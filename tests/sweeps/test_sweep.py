@@ -19,7 +19,8 @@ from typing import Any, cast
 import pytest
 
 import evo
-from evo.comparison.runs import ComparedRun, PlannedRun
+from evo.comparison import training
+from evo.comparison.runs import ComparedRun, PlannedRun, failed_run
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.durable import with_checksum
@@ -338,6 +339,22 @@ def test_a_trial_that_fails_by_itself_is_out_and_is_named(settings: PlannedSweep
     best = winner(runs)
     assert best is not None
     assert best.trial.name == "ga.sigma=0.1"
+
+
+def test_a_trial_that_lacks_memory_in_two_tries_has_failed(settings: PlannedSweep) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.2")
+
+    def train(planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
+        killed = training._failure(-signal.SIGKILL, "", "")
+        assert killed is not None
+        good = Trainer({"ga.sigma=0.1": 5.0})
+        return [good([run])[0] if "0.1" in run.method else failed_run(run, killed) for run in planned]
+
+    why = "seed 1: its process was ended by SIGKILL"
+    with pytest.raises(ResourceError, match=rf"^ga\.sigma=0\.2: {why}; this decides nothing about the"):
+        Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
+    runs = Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
+    assert runs[1].stages == (Standing("ga.sigma=0.2", (), f"failed: {why}"),)
 
 
 def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
