@@ -65,7 +65,9 @@ class Environment(Protocol):
     observation_names: tuple[str, ...] = ()  # of each number of an observation, in order; empty: it names none
     entries: Mapping[str, tuple[int, ...]] = {}  # shapes of a Dict's or Tuple's, side by side in what is seen; {}: none
     continuous: bool = False  # whether actions are numbers, not choices
-    unit_actions: bool = True  # whether continuous actions are numbers from -1 to 1
+    action_bounds: tuple[Any, Any] | None = (
+        None  # continuous actions are clipped to: numbers, or arrays [D]; None: none
+    )
     normalisation: Normalisation | None = None  # None: observations are as the environment gives them
     codes: int = 0  # how many codes 0, 1, 2, ... the values of an observation are; 0: they are not codes
     episode_metrics: tuple[str, ...] = ()  # names of the metrics of an episode
@@ -83,6 +85,11 @@ class Environment(Protocol):
     visible: bool = False  # whether `replayed` shows episodes
     made_by: Any = None  # what Gymnasium makes it by, a class or function or its name, and the arguments; None: not so
     sources: str = ""  # a hash of the source files of a plug-in's game, which must not change within a run
+
+    @property
+    def unit_actions(self) -> bool:
+        """Whether continuous actions are numbers from -1 to 1."""
+        return self.action_bounds is None or bool(np.all(np.abs(self.action_bounds) == 1))
 
     @property
     def recorded_as(self) -> Any:

@@ -102,9 +102,9 @@ def use(module: str) -> None:
     config.CACHE_DIR = str(_root() / directory_name(map(_sources, packages)))
 
 
-def depend(state: type, modules: Iterable[str]) -> None:
-    """Note that a game with such a state is made of these modules, or of all modules of these packages."""
-    _modules[state] = tuple(sorted({*modules}))
+def depend(state: type, modules: Iterable[str], data: Sequence[str]) -> None:
+    """Note that a game with such a state is made of these modules, or of all modules of these packages, and of data."""
+    _modules[state], _data[state] = tuple(sorted({*modules})), tuple(data)
 
 
 def with_game(function: Callable[..., Any]) -> Any:
@@ -142,11 +142,12 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
 
 
 def _of_games(kinds: Iterable[Any]) -> str:
-    """Return a hash of the names and the sources of all games whose states are among types."""
+    """Return a hash of the names, the sources and the data of all games whose states are among types."""
     games = {*_states(kinds)} & _modules.keys()
     names = sorted(f"{game.__module__}.{game.__qualname__}" for game in games)
     sources = sorted(_sources(module) for game in games for module in _modules[game])
-    return hashlib.sha256(repr((names, sources)).encode()).hexdigest()[:16]
+    data = sorted(_data[game] for game in games)
+    return hashlib.sha256(repr((names, sources, data)).encode()).hexdigest()[:16]
 
 
 def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[], bytes]) -> bytes:
@@ -206,7 +207,9 @@ class _Clocks(event.Listener):  # type: ignore[misc]
 
 event.register("numba:compile", _Clocks())
 
-_modules: dict[type, tuple[str, ...]] = {}  # of the games that are registered, by the type of their state
+# Of the games that are registered, by the type of their state:
+_modules: dict[type, tuple[str, ...]] = {}
+_data: dict[type, tuple[str, ...]] = {}
 
 
 @cache
@@ -215,12 +218,12 @@ def _sources(module: str) -> str:
     return digest(_place(module))
 
 
-def sources_of(modules: Iterable[str], but: str, less: Callable[..., Any] | None = None) -> str:
-    """Return a hash of these modules, less those of the package `but`, and less the source of one function."""
+def sources_of(modules: Iterable[str], data: Sequence[str], but: str, less: Callable[..., Any] | None = None) -> str:
+    """Return a hash of data and modules, less those of the package `but`, and less the source of one function."""
     others = sorted(module for module in modules if module.partition(".")[0] != but)
     place, name = ("", "") if less is None else (less.__module__, less.__name__)
     found = [_sources_less(module, name) if module == place else _sources(module) for module in others]
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr([*found, *data]).encode()).hexdigest()[:16]
 
 
 @cache

@@ -207,7 +207,7 @@ class GymnasiumEnvironment(environment.Environment):
         return known[1]
 
     shape, actions = _as_of("_spaces", "shape"), _as_of("_spaces", "actions")
-    continuous, unit_actions = _as_of("_spaces", "continuous"), _as_of("_spaces", "unit_actions")
+    continuous, action_bounds = _as_of("_spaces", "continuous"), _as_of("_spaces", "action_bounds")
     recorded_as, notices = _as_of("_spaces", "pixels"), _as_of("_spaces", "notices")
     visible = _as_of("_spaces", "drawn")
     seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")

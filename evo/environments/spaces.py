@@ -71,7 +71,7 @@ class Spaces(NamedTuple):
     notices: tuple[str, ...]
     drawn: bool = False  # whether it can be made with render_mode = "rgb_array"
     pixels: Pixels | None = None  # where observations are those
-    unit_actions: bool = False  # whether actions are a Box from -1 to 1
+    action_bounds: tuple[Any, Any] | None = None  # of a Box of actions [D] each
     entries: Mapping[str, Entry] = {}  # arrays of a Dict or Tuple that are not empty
 
 
@@ -98,8 +98,8 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     continuous = isinstance(taken, spaces.Box)
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
-    unit = continuous and bool((taken.low == -1).all() and (taken.high == 1).all())
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, unit, entries)
+    bounds = (taken.low, taken.high) if continuous else None
+    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, bounds, entries)
 
 
 def with_array_observations(

@@ -6,9 +6,11 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from enum import Enum, EnumType
 from functools import partial
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from evo.games import primitives
 from evo.games.contract import LEAN, CompiledGame, batch_of, register
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.faults import names_in
+from evo.plugins.mistakes import OURS
 from evo.randomness.philox_compiled import draw
 
 kernel_cache.use(__name__)
@@ -69,6 +72,7 @@ class Compiler:
 
     def _value(self, value: Any) -> Any:
         """Return what a name means in compiled code."""
+        value = getattr(value, "py_func", value)  # of an author's own njit
         return self.compiled(value) if isinstance(value, FunctionType) else value
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -78,6 +82,34 @@ class Compiler:
     def modules(self) -> set[str]:
         """Return the modules of all functions that were compiled."""
         return {function.__module__ for function in self._done}
+
+    def data(self) -> list[str]:
+        """Return the numbers, texts and arrays that an author's functions read: compiled code holds their values.
+
+        They may be of a file that a game reads when it is imported, so sources do not tell them.
+        """
+        found = set()
+        for function in self._done:
+            if function.__module__.partition(".")[0] in OURS:
+                continue
+            names, cells = names_in(function.__code__), [cell.cell_contents for cell in function.__closure__ or ()]
+            read = {name: function.__globals__.get(name) for name in names}
+            read |= dict(zip(function.__code__.co_freevars, cells, strict=True))
+            known = {name: _data(value, names) for name, value in read.items()}
+            found |= {f"{function.__qualname__} {name} {value}" for name, value in known.items() if value}
+        return sorted(found)
+
+
+def _data(value: Any, names: Set[str]) -> str:
+    """Return what compiled code holds of a value, of a module that of these names in it; nothing of other things."""
+    if isinstance(value, ModuleType):
+        found = {name: _data(vars(value).get(name), names - {name}) for name in sorted(names)}
+        return str({name: one for name, one in found.items() if one} or "")
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, tuple | list | EnumType):
+        return str([_data(one, names) for one in value])
+    return repr(value) if isinstance(value, int | float | complex | str | bytes | np.generic | Enum) else ""
 
 
 def _clipped(step: Any, low: float, high: float) -> Any:
@@ -201,7 +233,7 @@ def adapt(state_type: type, definition: Declaration, baselines: Sequence[Any] = 
         made["observe"] = _cleared(made["observe"])
     if "save" in made:
         made |= _savers(compiler, made["save"], made["load"])
-    register(state_type, {state_type.__module__, *compiler.modules()}, made)
+    register(state_type, {state_type.__module__, *compiler.modules()}, made, compiler.data())
     return clock_bytes
 
 
@@ -209,12 +241,13 @@ _adapted: dict[type, tuple[Any, int]] = {}
 
 
 def sources_of(functions: Iterable[Callable[..., Any]], render: Callable[..., Any] | None = None) -> str:
-    """Return a hash of the files that a game's functions, and what they call, are written in, less `render`."""
+    """Return a hash of the files of a game's functions and of all that they call or read, less `render`."""
     compiler = Compiler()
     for function in functions:
         compiler.compiled(function)  # nothing is compiled before the first call
     uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
-    return kernel_cache.sources_of(compiler.modules(), but="evo", less=render if uncompiled else None)
+    less = render if uncompiled else None
+    return kernel_cache.sources_of(compiler.modules(), compiler.data(), but="evo", less=less)
 
 
 def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:

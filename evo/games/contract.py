@@ -7,7 +7,7 @@ stands around them is inlined before anything is compiled, so that it costs no c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -42,9 +42,9 @@ def batch_of(state: Any, count: int) -> Playing:
     return Playing(type(state)(*zeros_of(state, count)), clock_of(count))
 
 
-def register(state: type, modules: Iterable[str], functions: dict[str, Any]) -> None:
-    """Have these compiled functions, of `modules`, played where a state is of this type."""
-    kernel_cache.depend(state, modules)
+def register(state: type, modules: Iterable[str], functions: dict[str, Any], data: Sequence[str] = ()) -> None:
+    """Have these compiled functions, of `modules`, which hold this `data`, played where a state is of this type."""
+    kernel_cache.depend(state, modules, data)
     # Numba tells named tuples apart by their names and fields alone when it looks for machine code, so of two games
     # whose states have the same, it would play the first in place of the second.
     name = f"{state.__module__}.{state.__qualname__}"

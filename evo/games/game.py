@@ -70,9 +70,9 @@ class GameEnvironment(Environment):
     episode_metrics, score_bounds = _declared("episode_metrics"), _declared("score_bounds")
 
     @computed_once
-    def unit_actions(self) -> bool:
-        """Return whether continuous actions are from -1 to 1."""
-        return (self.definition.action_low, self.definition.action_high) == (-1.0, 1.0)
+    def action_bounds(self) -> tuple[float, float]:
+        """Return what continuous actions are clipped to."""
+        return self.definition.action_low, self.definition.action_high
 
     def __post_init__(self) -> None:
         """Call the author's functions of options here, where a mistake in them is one in the experiment."""
@@ -82,7 +82,7 @@ class GameEnvironment(Environment):
 
     @computed_once
     def sources(self) -> str:
-        """Return a hash of the files of a game that is not ours, less `render`, which changes no result."""
+        """Return a hash of the files and data of a game that is not ours, less `render`, which changes no result."""
         from evo.games.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS

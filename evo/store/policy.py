@@ -52,18 +52,21 @@ class Policy:
         return f"<Policy of {self._origin}: {seen}, {len(self.weights):,} weights>"
 
     def __call__(self, observations: Any, action_masks: NDArray[Any] | None = None) -> Any:
-        """Return the action of the highest score, the first of equals; of continuous actions, their means.
+        """Return the action of the highest score, the first of equals; of continuous actions, their means, clipped.
 
         observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
-        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. A Dict or Tuple is as the
-        environment, or a vector of them, gives it. ValueError: another shape or other entries; TypeError: texts,
-        complex or masked numbers.
+        gives an int, or floats [D] within the environment's bounds; a batch gives int64 [B], or floats [B, D]. A Dict
+        or Tuple is as the environment, or a vector of them, gives it. ValueError: another shape or other entries;
+        TypeError: texts, complex or masked numbers.
         """
         scores = self.scores(observations)[..., : self.network.actions]
         if self._continuous:
-            return scores
+            return scores if (bounds := self._environment.action_bounds) is None else np.clip(scores, *bounds)
         if action_masks is not None:
-            scores = np.where(real_array(action_masks).reshape(scores.shape) != 0, scores, -np.inf)
+            masks = real_array(action_masks)
+            if masks.shape not in (scores.shape, scores.shape[-1:]):
+                raise ValueError(f"action masks of shape {masks.shape}, where {scores.shape} fits")
+            scores = np.where(masks != 0, scores, -np.inf)
         actions = scores.argmax(axis=-1)
         return int(actions) if scores.ndim == 1 else actions
 

@@ -56,7 +56,7 @@ def verify(
     `flags` are those of `Experiment.load`, and set how to play; `show` takes a line on every generation of a whole
     replay. DataError: it is neither a run directory nor a champion.
     """
-    report = Report()
+    report, path = Report(), path.absolute()  # an environment may change the directory
     if path.is_file():
         examine_file(path, report, flags or {})
         return report

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+import evo
 from evo.algorithms import sac, td3
 from evo.environments import gymnasium
 from evo.environments.instances import Instance
@@ -375,3 +376,11 @@ def test_actions_are_scaled_to_the_bounds_of_the_box_where_that_is_asked_for() -
             one.reset(3)
             one.step(np.array([action], np.float32))
         assert pair[0].observation.tolist() == pair[1].observation.tolist()
+    for one, bound in ((environment, 1.0), (plain, 2.0)):
+        experiment = evo.Experiment.build(environment=one.options.model_dump(), policy={"kind": "linear"})
+        network = experiment.network()
+        weights = np.zeros(network.size, np.float32)
+        network.split(weights)[-1][:] = 3
+        action = evo.Policy(network, weights, experiment)(np.zeros(3))
+        assert action.tolist() == [bound]
+        assert one.env().action_space.contains(action)

@@ -97,6 +97,8 @@ def test_a_champion_refuses_other_shapes_and_obeys_a_mask(tmp_path: Path) -> Non
     assert policy(seen) == 1
     assert policy(seen, np.array([1, 0, 1])) == 2
     assert policy(np.zeros((4, *network.shape))).tolist() == [1] * 4
+    with pytest.raises(ValueError, match=r"action masks of shape \(3, 4\), where \(4, 3\) fits"):
+        policy(np.zeros((4, *network.shape)), np.ones((3, 4)))
     with pytest.raises(ValueError, match="observations of shape"):
         policy(np.zeros(3))
     for wrong in (np.ma.masked_array(seen, seen == 0), seen.astype(complex), seen.astype(str)):

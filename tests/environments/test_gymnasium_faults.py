@@ -105,6 +105,17 @@ def test_an_episode_without_an_end_is_noticed(
     assert err.count(f"note: an episode of {name} has 50 steps and goes on; environment.max_steps = N ends it") == 1
 
 
+def test_a_run_is_read_where_its_environment_changes_the_directory(written: Written, tmp_path: Path) -> None:
+    reset = "        super().reset(seed=seed)\n"
+    words = written((reset, f"        import os\n        os.chdir('/')\n{reset}"))
+    called(tmp_path, *words, "--set", "test.episodes=5")
+    out, err = called(tmp_path, "verify", "run", *words[1:3], program="evo")
+    assert "everything that could be checked agrees" in out + err
+    for number in (1, 2):
+        line = called(tmp_path, "evaluate", "run", *words[1:3], "--block", 7, "--episodes", 5, program="evo")[0]
+        assert ("evaluated on block 7" in line) == (number == 2)
+
+
 @pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
 def test_what_environments_have_started_ends_with_the_run(written: Written, tmp_path: Path, backend: str) -> None:
     begun = 'with open("children", "a") as file:\n            self.child = subprocess.Popen(["sleep", "600"])\n'

@@ -25,7 +25,7 @@ from evo.testing import game_tests
 from evo.testing.environments import EMPTY, FRESH, GameTests, rollout_of
 from evo.training import testing
 from evo.training.testing import Recording
-from tests.helpers.calling import ROOT, summary_of
+from tests.helpers.calling import ROOT, command, summary_of
 from tests.helpers.sampling import sampled
 
 SKELETON = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()
@@ -115,6 +115,50 @@ def test_the_picture_of_a_game_is_no_part_of_what_a_run_plays(written: Written) 
     )
     again = written(("    out[1] = 1.0 if", "    render\n    out[1] = 1.0 if"))
     assert called.sources != again.sources
+
+
+READS = "import numpy as np\nimport own_prizes\nfrom own_prizes import PRIZES, doubled\n"
+PRIZES = """from pathlib import Path
+from numba import njit
+PRIZE = float(Path(__file__).with_name("prize.txt").read_text())
+PRIZES = 0.0, PRIZE
+@njit
+def doubled(number):
+    return PRIZE * (number + number)
+"""
+
+
+@pytest.mark.parametrize("read", ["PRIZES[1]", "own_prizes.PRIZE", "doubled(0.5)"])
+def test_what_a_game_reads_from_other_files_is_part_of_it(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    (tmp_path / "own_prizes.py").write_text(PRIZES)
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = []
+    for prize in (1, 3, 1):
+        (tmp_path / "prize.txt").write_text(str(prize))
+        monkeypatch.delitem(sys.modules, "own_prizes", raising=False)
+        environment = written(("import numpy as np\n", READS), ("return 1.0, True", f"return {read}, True"))
+        sources.append(environment.sources)
+    assert sources[0] == sources[2] != sources[1]
+
+
+@pytest.mark.long
+def test_a_game_whose_data_have_changed_is_compiled_again_and_its_runs_are_not_gone_on_with(tmp_path: Path) -> None:
+    source = SKELETON.replace("import numpy as np\n", READS).replace("return 1.0, True", "return PRIZES[1], True")
+    (tmp_path / "own_reader.py").write_text(source)
+    (tmp_path / "own_prizes.py").write_text(PRIZES)
+    (tmp_path / "own.toml").write_text('[environment]\nid = "own_reader"\ncells = 3\n[policy]\nkind = "linear"\n')
+    words = ("own.toml", "--plugin", "own_reader", "--generations", 1, "--backend", "serial", "--set")
+    scores = []
+    for prize in (1, 3):
+        (tmp_path / "prize.txt").write_text(str(prize))
+        summary = summary_of(tmp_path, *words, "ga.population=32", "--run-dir", f"run{prize}", apart=True)
+        scores.append(summary["champion"]["test"]["mean_return"])
+    assert scores == [1, 3]
+    with command(tmp_path, "--resume", "run1", "--plugin", "own_reader", "--generations", 2) as resumed:
+        assert "the code of the game" in resumed.communicate()[1]
+    assert resumed.returncode == 2
 
 
 @pytest.mark.parametrize(

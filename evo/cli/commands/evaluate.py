@@ -38,7 +38,8 @@ def main(arguments: Namespace) -> tuple[int, object]:
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
     block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
-    run = Run(arguments.run_dir, flags=flags)
+    run = Run(arguments.run_dir.absolute(), flags=flags)  # an environment may change the directory
+    ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes
     episodes = episodes or run.config.test.episodes
     block = run.config.test.block if block is None else block
     experiment = run.with_environment(arguments.set) if arguments.set else run.config
@@ -47,7 +48,6 @@ def main(arguments: Namespace) -> tuple[int, object]:
     with playing(experiment) as (evaluator, published):
         weights = run.champion.weights
         score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
-    ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes
     looked = looked_at(run.directory, block, episodes) if block and ours else 0
     if not arguments.json:
         if arguments.set:
