@@ -65,9 +65,7 @@ class Environment(Protocol):
     observation_names: tuple[str, ...] = ()  # of each number of an observation, in order; empty: it names none
     entries: Mapping[str, tuple[int, ...]] = {}  # shapes of a Dict's or Tuple's, side by side in what is seen; {}: none
     continuous: bool = False  # whether actions are numbers, not choices
-    action_bounds: tuple[Any, Any] | None = (
-        None  # continuous actions are clipped to: numbers, or arrays [D]; None: none
-    )
+    action_bounds: tuple[Any, Any] | None = None  # of continuous actions: numbers, or arrays [D]; None: there are none
     normalisation: Normalisation | None = None  # None: observations are as the environment gives them
     codes: int = 0  # how many codes 0, 1, 2, ... the values of an observation are; 0: they are not codes
     episode_metrics: tuple[str, ...] = ()  # names of the metrics of an episode
