@@ -161,4 +161,4 @@ def _typed(name: str, known: Mapping[str, Any]) -> str:
     if name.startswith(CONTENT):
         return f"another {name}"
     typed = {"search": f"--search {value}", "budget": f"a budget of {value}"}
-    return typed.get(name, "other options of the experiment")
+    return typed.get(name, "other options of the experiment, or other code of its game or plug-ins")
