@@ -76,7 +76,7 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
 }
 
 
-QUICK = ("ppo", "a2c", "segments behind Gymnasium")
+QUICK = ("a2c", "segments behind Gymnasium")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])

@@ -103,7 +103,9 @@ def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", SECTIONS)
-@pytest.mark.parametrize("options", [{}, {"start_return": 0.0}], ids=["all", "enough"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="all", marks=pytest.mark.long), pytest.param({"start_return": 0.0}, id="enough")]
+)
 def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(
     algorithm: str, options: dict[str, float], tmp_path: Path
 ) -> None:
@@ -192,6 +194,7 @@ class Silent(Algorithm):
         return {}
 
 
+@pytest.mark.long
 def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
     ppo = {"envs": 8, "horizon": 8, "minibatches": 2}
     sections = {"workers": {"backend": "serial"}, "test": {"episodes": 8}, "validation": {"episodes": 8}, "ppo": ppo}

@@ -94,6 +94,7 @@ def test_every_bit_of_every_output_of_a_champion_is_the_kernel_s(run: Path, writ
     assert max(recorded["scores"]) > 0
 
 
+@pytest.mark.long
 def test_a_page_is_small_and_self_contained(written: str) -> None:
     assert len(written.encode()) < 150_000
     assert not re.search(r"https?:|src=|@import|url\(", written)
@@ -102,6 +103,7 @@ def test_a_page_is_small_and_self_contained(written: str) -> None:
     assert "unsafe" not in policy
 
 
+@pytest.mark.long
 def test_equal_champions_have_equal_pages(run: Path, written: str, tmp_path: Path) -> None:
     words = ("export", run, "--to", "html", "--episodes", FEW, "--output", tmp_path / "other.html")
     called(tmp_path, *words, program="evo")
@@ -109,6 +111,7 @@ def test_equal_champions_have_equal_pages(run: Path, written: str, tmp_path: Pat
     assert str(run.parent) not in written  # folders are nobody's business
 
 
+@pytest.mark.long
 def test_a_page_states_facts_of_the_champion_s_file(run: Path, written: str) -> None:
     about = Run(run).champion.about
     assert about["state_hash"] in written
@@ -118,6 +121,7 @@ def test_a_page_states_facts_of_the_champion_s_file(run: Path, written: str) -> 
     assert f"python -m evo export ga_snake --to html --episodes {FEW}" in written
 
 
+@pytest.mark.long
 def test_a_hostile_name_is_inert(run: Path, tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script><!--<img src=x onerror=alert(2)>"
     told = page(hostile, hostile, [(hostile, hostile)], {"name": hostile}, Scripts("", (), ()))
@@ -137,6 +141,7 @@ def test_a_hostile_name_is_inert(run: Path, tmp_path: Path) -> None:
     assert "<title>&lt;script&gt;x$core&amp;amp;</title>" in file.read_text()
 
 
+@pytest.mark.long
 def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: str) -> None:
     parts = re.findall(r"<script[^>]*>(.*?)</script>", written, re.DOTALL)
     assert parts
@@ -199,6 +204,7 @@ def test_a_linear_network_has_no_inference_to_refuse() -> None:
     refuse_inference(Policy(kind="linear", activation="tanh").resolved())
 
 
+@pytest.mark.long
 def test_mistakes_of_the_command_are_a_line_and_write_nothing(run: Path, tmp_path: Path) -> None:
     (tmp_path / "tanh.toml").write_text(SMALL.replace("dense = [4]", 'dense = [4]\nactivation = "tanh"'))
     (tmp_path / "there.html").write_text("mine")
@@ -232,6 +238,7 @@ def test_a_checksum_depends_on_every_bit_and_on_the_order() -> None:
 
 
 @needs_node
+@pytest.mark.long
 def test_a_missing_rounding_would_be_found(run: Path, written: str, tmp_path: Path) -> None:
     """The comparison of outputs can fail: without one rounding, or with fused sums, hardly an output is equal."""
     data, core = data_of(written), core_of(written)

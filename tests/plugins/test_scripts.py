@@ -82,6 +82,7 @@ def ran(text: str, generations: int, *words: str) -> "subprocess.CompletedProces
         return subprocess.run([sys.executable, *(words or ["walk.py"])], stdin=source, text=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_a_run_of_an_edited_environment_of_a_script_is_not_resumed(folder: Path) -> None:
     first = ran(WALK + TRAIN, 1)
     assert first.stdout == "0\n[] dict_keys(['__main__'])\n", first.stderr

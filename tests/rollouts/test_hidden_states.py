@@ -114,6 +114,7 @@ def test_a_segment_goes_on_with_the_states_of_the_one_before(played: GameEnviron
         play(replace(first.envs, memories=np.zeros((21, 2), np.float32)), 5)
 
 
+@pytest.mark.long
 def test_another_environment_has_a_state_for_each_instance() -> None:
     environment = anything.make(anything.Options(id="gymnasium:CartPole-v1", max_steps=25))
     rollout, weights = playing(environment)

@@ -135,6 +135,7 @@ def test_compiled_episodes_equal_plain_ones_under_any_rules(data: st.DataObject)
     same(rollout.play(task, EMPTY), played_plainly(rollout, task, ReadableSnake))
 
 
+@pytest.mark.long
 def test_whole_games_to_a_full_board_are_equal() -> None:
     # Chance fills a board of 4 x 4 now and then where fatal moves are masked.
     rollout = make(size=4, mask="fatal", starvation=60)

@@ -48,6 +48,7 @@ def test_workers_start_from_a_script_without_a_guard_a_session_and_a_test(small:
     assert json.loads(line)["state_hash"] == reference["state_hash"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed (Debian: apt-get install faketime)")
 def test_a_clock_that_jumps_by_days_and_to_1970_changes_nothing(small: Path) -> None:
     clock = small / "clock"
