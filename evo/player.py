@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
-from evo.plugins import registry
+from evo.plugins import code, registry
 from evo.process import fork_doing
 from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices, hardware
@@ -46,6 +48,7 @@ class RunSpec:
     extra_outputs: int = 0  # of the network, besides the scores of actions
     learner: LearnerDevices | None = None  # None: nothing learns
     transitions_from: str = ""  # "segments" or "episodes" whose transitions are recorded; "": from neither
+    code: tuple[str, str] = ("", "")  # `own_code` of the process that wants it played
 
 
 def make_player(spec: RunSpec, files: Any = None) -> Player:
@@ -91,6 +94,11 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         )
         if kind in seen
     ]
+    if spec.code[1] != own_code(rollouts[-1].environment, spec.plugins)[1]:
+        player.notices.append(
+            "workers import the module of the fitness function anew, and it reads other numbers there than in this "
+            'process: set them in the module, or use workers = 1 or backend = "serial"'
+        )
     if "ignored" in seen:
         player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
     return player
@@ -174,12 +182,31 @@ def _on_gpu(rollouts: list[Any], segments: bool, files: Any) -> Player:
     return CudaPlayer(made, files)
 
 
+def own_code(environment: Environment, plugins: Sequence[str]) -> tuple[str, str]:
+    """Return a digest of a user's own code that plays, and one of a fitness function with the numbers that it reads.
+
+    They are of what this process has imported, and "" where there is none, or workers are given the function.
+    """
+    problem, sources = environment.problem, environment.sources
+    if problem is not None and sources:
+        return "", ""
+    files = sources, *map(code.of_plugin, plugins)
+    function = "" if problem is None else repr(code.of_function(problem.fitness, arrays=False))
+    digests = [hashlib.sha256(found.encode()).hexdigest() if found else "" for found in ("".join(files), function)]
+    return digests[0], digests[1]
+
+
 def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:
     """Return a rollout for each environment of training, and last that of validation and test."""
     from evo.rollouts.problem_calls import ProblemCalls
     from evo.rollouts.rollout import Rollout
 
     registry.load(spec.plugins)
+    if spec.code[0] != own_code(registry.environment_of(spec.environment), spec.plugins)[0]:
+        raise ConfigurationError(
+            f"{' and '.join(spec.plugins)}: workers have imported other code than this process has, or data of a game "
+            "have changed since: start it again, and set values in the file, not from outside"
+        )
 
     def rollout(environment: Environment) -> Rollout | ProblemCalls:
         network = Network.of(spec.policy, environment, spec.extra_outputs)

@@ -22,6 +22,7 @@ from evo.errors import (
     first_line,
 )
 from evo.files.layout import MANIFEST, START, distinguished
+from evo.plugins import code
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
 from evo.store.run import Run
@@ -72,6 +73,7 @@ class ComparedRun:
     outside: bool = False  # it failed since it was ended, or the machine lacked something: another start may not
     memory: bool = False  # memory was what it lacked
     remark: str = ""  # what a reader should know of the score
+    game_code: str = ""  # the digest of the game that a finished run has played
 
     @property
     def seed(self) -> int:
@@ -86,11 +88,11 @@ class Place(NamedTuple):
     track: str
 
 
-def place_of(experiment: Experiment) -> Place:
-    """Return where an experiment's score can be compared."""
+def place_of(experiment: Experiment, game_code: str = "") -> Place:
+    """Return where an experiment's score can be compared; `game_code` is the digest of a run that has another one."""
     options = experiment.environment
     game = {key: value for key, value in options.scored.items() if key != "id"}
-    if sources := environment_of(options).sources:
+    if sources := game_code or environment_of(options).sources:
         game["sources"] = sources[:12]
     return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.track))
 
@@ -159,7 +161,10 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
         run = Run(directory)
         experiment = run.config
         budget = experiment.run.budget.model_dump()
-        options = json.dumps([{**experiment.identity(), "seed": 0}, experiment.generations, budget], sort_keys=True)
+        known = {key: run.store.identity.get(key) for key in (code.GAME, code.PLUGINS)}
+        options = json.dumps(
+            [{**experiment.identity(), **known, "seed": 0}, experiment.generations, budget], sort_keys=True
+        )
         if other := seen.get((options, experiment.run.seed)):
             text = "is the same run again: equal options and an equal seed add no evidence; leave one out"
             raise ConfigurationError(f"{directory} {text} ({other})")
@@ -179,13 +184,15 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 
 def _compared(method: str, run: Run) -> ComparedRun:
-    done = run.store.next_generation
+    done, identity = run.store.next_generation, run.store.identity
     found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
+    found = replace(found, game_code=dict(identity.get(code.GAME) or {}).get("sources", ""))
     try:
         score = run.test
     except DataError as error:
         return replace(found, failure=first_line(error))
     if score is None:
         return replace(found, failure="its champion is not tested")
-    remark = f"trained {done} of {counted(run.config.generations, 'generation')}"
-    return replace(found, score=score, validation=run.fitness, remark="" if run.ended else remark)
+    remarks = [] if run.ended else [f"trained {done} of {counted(run.config.generations, 'generation')}"]
+    remarks += code.changes(identity, run.config.code())
+    return replace(found, score=score, validation=run.fitness, remark="; ".join(remarks))

@@ -55,7 +55,7 @@ def comparison_of(
     """Return tables, verdicts and notes of runs; `reach` as in the file; other players play for `seconds` each."""
     places: dict[Place, dict[str, list[ComparedRun]]] = {}
     for run in runs:
-        places.setdefault(place_of(run.experiment), {}).setdefault(run.method, []).append(run)
+        places.setdefault(place_of(run.experiment, run.game_code), {}).setdefault(run.method, []).append(run)
     rows = {
         place: sorted(
             (method_of(name, runs) for name, runs in methods.items()),

@@ -287,7 +287,7 @@ class Experiment:
 
 def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str = "", **how: Any) -> Evaluator:
     """Return the evaluator of a run, of the backend of its [workers]; `how` goes to the backend's `make`."""
-    from evo.player import RunSpec
+    from evo.player import RunSpec, own_code
 
     workers = experiment.workers
     if experiment.learns_in_tensorflow and workers.backend == "serial":  # a process has one number of its threads
@@ -303,6 +303,7 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner_devices,
         transitions_from=transitions_from or experiment.transitions_from,
+        code=own_code(experiment.make_environment(), registry.loaded()),
     )
     evaluator: Evaluator = registry.find("evaluators", workers.backend).make(workers, spec, **how)
     return evaluator

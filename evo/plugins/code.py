@@ -108,16 +108,16 @@ def _imports(tree: ast.AST) -> Iterable[Sequence[str]]:
         yield from (parts for name in names if (parts := name.split("."))[0] not in OWN_PACKAGES)
 
 
-def of_function(function: Any) -> Any:
+def of_function(function: Any, arrays: bool = True) -> Any:
     """Return what a function computes with, in the same form in every process: its instructions, and what they read.
 
     These are constants, defaults, variables around it, globals, attributes and methods of its object, and numbers of
     modules and attributes of classes, also where a function inside of it reads them, if they are numbers, texts, arrays
     or functions of its folder. What this code sets, as a counter of calls, is left out; of any other value, such as a
-    list, only the type and the name count.
+    list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write to one.
     """
     known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
-    content, start = _Content(getattr(function, "__module__", "")), function if known else function.__call__
+    content, start = _Content(getattr(function, "__module__", ""), arrays), function if known else function.__call__
     content.of(start)  # finds what is set
     content.seen.clear()
     return content.of(start)
@@ -126,10 +126,10 @@ def of_function(function: Any) -> Any:
 class _Content:
     """The content of a function of the module `home`."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, arrays: bool) -> None:
         self.seen = set[int]()  # functions
         self.sets = set[tuple[str, str]]()  # by the code that was seen: "ATTR", "DEREF" or "GLOBAL", and a name
-        self._home, file = home, getattr(sys.modules.get(home), "__file__", None)
+        self._arrays, self._home, file = arrays, home, getattr(sys.modules.get(home), "__file__", None)
         self._folder = Path(file).parent if file else None
 
     def of(self, value: Any, owner: Any = None) -> Any:
@@ -137,7 +137,7 @@ class _Content:
         if isinstance(value, tuple):
             return [self.of(one) for one in value]
         if isinstance(value, np.ndarray) and not value.dtype.hasobject and value is not np.ma.masked:
-            return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+            return str(value.dtype), value.shape, self._arrays and hashlib.sha256(value.tobytes()).hexdigest()
         if isinstance(value, CodeType):
             return sys.version_info[:2], value.co_code, value.co_names, self.of(value.co_consts)
         if isinstance(value, functools.partial):

@@ -56,8 +56,9 @@ class Policy:
 
         observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
         gives an int, or floats [D] within the environment's bounds; a batch gives int64 [B], or floats [B, D]. A Dict
-        or Tuple is as the environment, or a vector of them, gives it. ValueError: another shape or other entries;
-        TypeError: texts, complex or masked numbers.
+        or Tuple is as the environment, or a vector of them, gives it. Actions are those of `Run.environment.env()`,
+        where choices count from 0. ValueError: another shape or other entries; TypeError: texts, complex or masked
+        numbers.
         """
         scores = self.scores(observations)[..., : self.network.actions]
         if self._continuous:

@@ -36,7 +36,7 @@ from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import COUNTED
 from evo.workers.hardware import cores
-from tests.helpers.calling import ROOT, SMALL, called, small_with
+from tests.helpers.calling import ROOT, SMALL, called, command, small_with
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
 COMPARISON = """
@@ -891,3 +891,20 @@ def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) 
     assert b"one-ga (2)" in before[1] or b"<svg" in before[1]
     hostile = report_of(made("$\\frac{1 _\x1b[2J", [1.0, 2.0]))  # no formula, and no text without a picture
     assert len(formats.write_figures(hostile, folder / "figures")) == 2
+
+
+def test_runs_of_other_code_are_no_seeds_of_one_method_and_say_so(tmp_path: Path) -> None:
+    words = ("--plugin", "measured", "--generations", 2, "--backend", "serial", "--no-report", "--quiet")
+    (tmp_path / "own.toml").write_text(
+        '[run]\nalgorithm = "sep_cma_es"\n[environment]\nid = "problem:measured"\nsize = 3\n'
+    )
+    for seed, factor in ((1, 1), (2, 5)):
+        (tmp_path / "measured.py").write_text(f"def fitness(x):\n    return -{factor} * (x**2).sum()\n")
+        with command(tmp_path, "own.toml", *words, "--seed", seed, "--run-dir", f"run{seed}") as process:
+            assert process.wait(120) == 0, process.stderr.read()
+    with command(tmp_path, "compare", "run1", "run2", "--plugin", "measured", program=("-m", "evo")) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "the code of plug-in measured differs from that of the run" in out
+    assert "run1" in out
+    assert "run2" in out

@@ -503,7 +503,10 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
         (["--over", "ga.sigma=0.2,0.3"], "--over ga.sigma=0.1,0.5"),
         (["--over", "ga.sigma=0.1,0.5", "--seeds", "1"], "--seed 1 --seeds 2"),
         (["--over", "ga.sigma=0.1,0.5", "--generations", "3"], "a budget of 4 generations"),
-        (["--over", "ga.sigma=0.1,0.5", "--set", "ga.episodes=2"], "other options of the experiment"),
+        (
+            ["--over", "ga.sigma=0.1,0.5", "--set", "ga.episodes=2"],
+            "other options of the experiment, or other code of its game or plug-ins",
+        ),
         (["--over", "ga.sigma=0.2,0.3", "--seed", "7"], "--seed 1 --seeds 2 and --over ga.sigma=0.1,0.5"),
     ],
 )

@@ -1,0 +1,52 @@
+"""Workers import a user's module anew: where that is other code than the session has, it is said and not played."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+FITNESS = "TARGET = 1.0\ndef fitness(x):\n    return -((x - TARGET) ** 2).sum()\n"
+SESSION = """
+import sys
+from pathlib import Path
+
+import anew
+import evo
+
+search = {"start": 3, "generations": 2, "sep_cma_es": {"sigma": 0.5}}
+if __name__ == "__main__":
+    evo.maximise(anew.fitness, workers=1, run_dir="one", **search)
+    exec(sys.argv[1])
+    try:
+        evo.maximise(anew.fitness, workers={"count": 2, "start": sys.argv[2]}, run_dir="two", **search)
+    except evo.EvoError as error:
+        print(error)
+"""
+
+
+def session(folder: Path, between: str, start: str) -> tuple[str, str]:
+    """Return what a session prints, and its notes, that does something between a search and one with workers."""
+    (folder / "anew.py").write_text(FITNESS)
+    (folder / "session.py").write_text(SESSION)
+    words = [sys.executable, "session.py", between, start]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+def test_code_that_was_edited_after_it_was_imported_is_refused(tmp_path: Path) -> None:
+    edit = "file = Path('anew.py'); file.write_text(file.read_text().replace('x - TARGET', 'x + TARGET'))"
+    for start in ("forkserver", "spawn"):
+        (tmp_path / start).mkdir()
+        out, _ = session(tmp_path / start, edit, start)
+        assert "anew: workers have imported other code than this process has" in out
+
+
+def test_a_number_that_was_set_from_outside_is_noted(tmp_path: Path) -> None:
+    out, err = session(tmp_path, "anew.TARGET = 3.0", "forkserver")
+    assert not out
+    assert err.count("it reads other numbers there than in this process") == 1
+
+
+def test_nothing_is_said_where_all_is_as_it_was(tmp_path: Path) -> None:
+    assert session(tmp_path, "", "forkserver") == ("", "")
