@@ -48,7 +48,7 @@ class RunSpec:
     extra_outputs: int = 0  # of the network, besides the scores of actions
     learner: LearnerDevices | None = None  # None: nothing learns
     transitions_from: str = ""  # "segments" or "episodes" whose transitions are recorded; "": from neither
-    code: tuple[str, str] = ("", "")  # `own_code` of the process that wants it played
+    code: tuple[str, str] = ("", "")  # `own_code` of the process that wants it played; "": nothing is compared
 
 
 def make_player(spec: RunSpec, files: Any = None) -> Player:
@@ -94,7 +94,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         )
         if kind in seen
     ]
-    if spec.code[1] != own_code(rollouts[-1].environment, spec.plugins)[1]:
+    if spec.code[1] and spec.code[1] != own_code(rollouts[-1].environment, spec.plugins)[1]:
         player.notices.append(
             "workers import the module of the fitness function anew, and it reads other numbers there than in this "
             'process: set them in the module, or use workers = 1 or backend = "serial"'
@@ -202,7 +202,8 @@ def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:
     from evo.rollouts.rollout import Rollout
 
     registry.load(spec.plugins)
-    if spec.code[0] != own_code(registry.environment_of(spec.environment), spec.plugins)[0]:
+    wanted = spec.code[0]
+    if wanted and wanted != own_code(registry.environment_of(spec.environment), spec.plugins)[0]:
         raise ConfigurationError(
             f"{' and '.join(spec.plugins)}: workers have imported other code than this process has, or data of a game "
             "have changed since: start it again, and set values in the file, not from outside"
