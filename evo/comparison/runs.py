@@ -97,6 +97,11 @@ def place_of(experiment: Experiment, game_code: str = "") -> Place:
     return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.track))
 
 
+def game_code_of(run: Run) -> str:
+    """Return the digest of the game that a run has recorded, which is of a user's own; empty: it is one of ours."""
+    return str(dict(run.store.identity.get(code.GAME) or {}).get("sources", ""))
+
+
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
     listed = ", ".join(
         f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items()
@@ -186,7 +191,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
 def _compared(method: str, run: Run) -> ComparedRun:
     done, identity = run.store.next_generation, run.store.identity
     found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
-    found = replace(found, game_code=dict(identity.get(code.GAME) or {}).get("sources", ""))
+    found = replace(found, game_code=game_code_of(run))
     try:
         score = run.test
     except DataError as error:

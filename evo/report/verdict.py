@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.runs import place_of
+from evo.comparison.runs import game_code_of, place_of
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
@@ -38,7 +38,7 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     sentences = [
         f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
     ]
-    if len({place_of(run.config) for run in runs if run.score is not None}) > 1:
+    if len({place_of(run.config, game_code_of(run)) for run in runs if run.score is not None}) > 1:
         sentences.append("They see or play different things, so their scores are not compared.")
     elif tested:
         order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))

@@ -361,6 +361,8 @@ def test_scores_of_different_boards_are_not_ranked(
     of_one_game = verdict_of_several([snake, again])[1:]
     assert "scores highest" in of_one_game[0]
     assert "They differ in their seed alone" in of_one_game[1]
+    again.store.identity = {**again.store.identity, "game": {"sources": "0123456789abcdef"}}  # of another code
+    assert verdict_of_several([snake, again]) == sentences
 
 
 def test_metrics_that_nobody_would_write_are_left_out(run: Path) -> None:
