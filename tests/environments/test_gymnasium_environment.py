@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import evo
 from evo.config.experiment import Experiment, difference
 from evo.environments import gymnasium as gymnasium_environment
 from evo.environments.gymnasium import Options, make
@@ -129,6 +130,7 @@ TAKEN = {  # actions, what they become, an action, and what it is there
     "Several": (SPACES.MultiDiscrete([2, 3]), 6, 4, [1, 1]),
     "Grid": (SPACES.MultiDiscrete([[2, 3], [1, 4]], start=[[0, 1], [0, 0]]), 24, 23, [[1, 3], [0, 3]]),
     "Switches": (SPACES.MultiBinary(3), 8, 3, [0, 1, 1]),
+    "Half": (SPACES.Box(-1, 1, (2,), np.float16), 2, np.array([0.25, 0.5], np.float16), [0.25, 0.5]),
     "Sheet": (SPACES.Box(-1, 1, (2, 2)), 4, np.arange(4, dtype=np.float32) / 4, [[0, 0.25], [0.5, 0.75]]),
 }
 SHOWN = {  # observations, and the shape that they become
@@ -183,6 +185,17 @@ def test_actions_of_every_kind_reach_the_environment(name: str) -> None:
     network = Network.build(Policy(kind="linear"), environment.shape, environment.actions)
     zeros = np.zeros((1, network.size), np.float32)
     assert play(Rollout(network, environment), zeros, SEEDS).lengths.tolist() == [[3] * len(SEEDS)]
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *SHOWN])
+def test_a_policy_acts_in_the_environment_of_its_run_whatever_the_spaces_are(name: str) -> None:
+    experiment = Experiment.build(environment={"id": f"gymnasium:{name}-v0"}, policy={"kind": "linear"})
+    network = experiment.network()
+    weights = np.random.default_rng(1).normal(0, 9, network.size).astype(np.float32)
+    policy, env = evo.Policy(network, weights, experiment), experiment.make_environment().env()
+    over, observation = False, env.reset(seed=1)[0]
+    while not over:
+        observation, _, _, over, _ = env.step(policy(observation))  # which asserts that its space has the action
 
 
 @pytest.mark.parametrize("name", SHOWN)
