@@ -94,10 +94,12 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         )
         if kind in seen
     ]
+    problem = rollouts[-1].environment.problem
     if spec.code[1] and spec.code[1] != own_code(rollouts[-1].environment, spec.plugins)[1]:
+        what, which = ("environment", f": {spec.code[1]} here") if problem is None else ("fitness function", "")
         player.notices.append(
-            "workers import the module of the fitness function anew, and it reads other numbers there than in this "
-            'process: set them in the module, or use workers = 1 or backend = "serial"'
+            f"workers import the module of the {what} anew, and it reads other numbers there than in this process"
+            f'{which}; set them in the module, or use workers = 1 or backend = "serial"'
         )
     if "ignored" in seen:
         player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
@@ -183,17 +185,19 @@ def _on_gpu(rollouts: list[Any], segments: bool, files: Any) -> Player:
 
 
 def own_code(environment: Environment, plugins: Sequence[str]) -> tuple[str, str]:
-    """Return a digest of a user's own code that plays, and one of a fitness function with the numbers that it reads.
+    """Return a digest of a user's own code that plays, and one of the numbers that a fitness function reads with it.
 
-    They are of what this process has imported, and "" where there is none, or workers are given the function.
+    For an environment, the second are the numbers that were set from outside. They are of what this process has
+    imported, and "" where there is none, or workers are given the function.
     """
     problem, sources = environment.problem, environment.sources
     if problem is not None and sources:
         return "", ""
     files = sources, *map(code.of_plugin, plugins)
-    function = "" if problem is None else repr(code.of_function(problem.fitness, arrays=False))
-    digests = [hashlib.sha256(found.encode()).hexdigest() if found else "" for found in ("".join(files), function)]
-    return digests[0], digests[1]
+    digest = hashlib.sha256("".join(files).encode()).hexdigest() if any(files) else ""
+    if problem is None:
+        return digest, ", ".join(code.set_from_outside(plugins))
+    return digest, hashlib.sha256(repr(code.of_function(problem.fitness, arrays=False)).encode()).hexdigest()
 
 
 def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Any]:

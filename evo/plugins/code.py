@@ -7,6 +7,7 @@ import dis
 import functools
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -76,6 +77,40 @@ def of_plugin(name: str) -> str:
         file.parent, file.parent.rglob("*.py") if in_package else with_helpers({file}, file.parent)
     ).hex()
     return " ".join((*_versions(name, file), digest))
+
+
+def set_from_outside(names: Iterable[str]) -> list[str]:
+    """Return the numbers and texts of plug-ins that have another value than their files give, as "SIZE = 8".
+
+    They are of modules and of their classes. Left out are names that are given several times, or that code sets.
+    """
+    given, sets = list[tuple[object, str, Any]](), set[str]()
+    for module in filter(None, map(sys.modules.get, names)):
+        with suppress(OSError, SyntaxError, ValueError, TypeError):
+            tree = ast.parse(Path(str(module.__file__)).read_bytes())
+            for one in ast.walk(tree):
+                sets |= {*one.names} if isinstance(one, ast.Global) else set()
+                sets |= {one.attr} if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) else set()
+            holders: list[Any] = [
+                (vars(module).get(one.name), one) for one in tree.body if isinstance(one, ast.ClassDef)
+            ]
+            for holder, node in ((module, tree), *holders):
+                stored = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+                once = {name for name, times in Counter(one.id for one in stored).items() if times == 1}
+                for one in (one for one in node.body if isinstance(one, ast.Assign | ast.AnnAssign)):
+                    for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
+                        pairs: Iterable[tuple[ast.expr, ast.expr | None]] = [(target, one.value)]
+                        if isinstance(target, ast.Tuple) and isinstance(one.value, ast.Tuple):
+                            pairs = zip(target.elts, one.value.elts, strict=False)
+                        found = [(it.id, its) for it, its in pairs if isinstance(it, ast.Name) and it.id in once]
+                        given += [(holder, name, its) for name, its in found]
+    changed = list[str]()
+    for holder, name, node in given:
+        with suppress(ValueError, TypeError, LookupError):  # it is computed, or gone
+            was, now = ast.literal_eval(node), vars(holder)[name]
+            if name not in sets and isinstance(now, NUMBERS) and repr(was) != repr(now):
+                changed.append(f"{name} = {now!r:.60}")
+    return changed
 
 
 def with_helpers(files: set[Path], folder: Path) -> set[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,46 @@ if __name__ == "__main__":
         evo.maximise(anew.fitness, workers={"count": 2, "start": sys.argv[2]}, run_dir="two", **search)
     except evo.EvoError as error:
         print(error)
+"""
+
+ENVIRONMENT = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+CALLS, GOAL = 0, 2
+LIMIT = 9
+if CALLS == 0:
+    LIMIT = 5
+
+class Walk(gymnasium.Env):
+    observation_space, action_space, size = Box(0, 9, (1,)), Discrete(2), 9
+
+    def reset(self, *, seed=None, options=None):
+        global CALLS
+        CALLS += 1
+        self.place = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.place += int(action)
+        return np.full(1, self.place % 9, np.float32), 0.0, self.place >= GOAL, False, {}
+
+gymnasium.register("Walk-v0", Walk, max_episode_steps=LIMIT)
+"""
+WALK = """
+run = { algorithm = "ga", generations = 1 }
+environment.id = "gymnasium:Walk-v0"
+policy = { kind = "mlp", dense = [4] }
+ga = { population = 4, parents = 2, elites = 1 }
+"""
+OF_ENVIRONMENT = """
+import sys
+import walk
+import evo
+if __name__ == "__main__":
+    exec(sys.argv[1])
+    for _ in evo.train(evo.Experiment.load("walk.toml", workers=2), "run", plugins=["walk"]):
+        pass
 """
 
 
@@ -50,3 +91,18 @@ def test_a_number_that_was_set_from_outside_is_noted(tmp_path: Path) -> None:
 
 def test_nothing_is_said_where_all_is_as_it_was(tmp_path: Path) -> None:
     assert session(tmp_path, "", "forkserver") == ("", "")
+
+
+def test_numbers_of_an_environment_that_were_set_from_outside_are_named(tmp_path: Path) -> None:
+    (tmp_path / "walk.py").write_text(ENVIRONMENT)
+    (tmp_path / "walk.toml").write_text(WALK)
+    (tmp_path / "session.py").write_text(OF_ENVIRONMENT)
+    for between, named in (
+        ("walk.GOAL = 3; walk.Walk.size = 8", ": GOAL = 3, size = 8 here; set"),
+        ("walk.CALLS = 7", ""),
+    ):
+        words = [sys.executable, "session.py", between]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stderr.count("reads other numbers") == bool(named), done.stderr
+        assert named in done.stderr
+        shutil.rmtree(tmp_path / "run")
