@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evo.config.contents import copies_in
+from evo.config.contents import copies_in, opponents_named
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.errors import (
@@ -21,6 +22,7 @@ from evo.errors import (
     counted,
     first_line,
 )
+from evo.files.hashing import FORKED_FROM, first_run
 from evo.files.layout import MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent
@@ -45,17 +47,26 @@ class PlannedRun:
     @classmethod
     def of_seed(cls, method: str, experiment: Experiment, seed: int, folder: Path) -> PlannedRun:
         """Return the run of a method with this seed, in a folder of runs."""
-        directory, start = folder / f"{method}-seed{seed}", experiment.run.init_from
-        begun = {"init_from": str(copy)} if start and _is_left(copy := directory / START, Path(start)) else {}
-        run = experiment.run.model_copy(update={"seed": seed, **begun})
-        known = copies_in(directory, experiment.environment)
-        copies = {name: copy for name, copy in known.items() if _is_left(copy, Path(name))}
-        return cls(method, replace(experiment, run=run, copies=copies), directory)
+        directory = folder / f"{method}-seed{seed}"
+        seeded = replace(experiment, run=experiment.run.model_copy(update={"seed": seed}))
+        others = folder.glob(f"{method}-seed*")  # which have the same files
+        return cls(method, with_copies(seeded, chain([directory], others)), directory)
 
 
-def _is_left(copy: Path, source: Path) -> bool:
-    """Return whether a run has its copy of a file that is gone."""
-    return copy.exists() and not source.exists()
+def with_copies(experiment: Experiment, directories: Iterable[Path]) -> Experiment:
+    """Return the experiment with copies, that runs have, of the champions' files that are gone."""
+    start = experiment.run.init_from
+    gone = {name for name in opponents_named(experiment.environment) if not Path(name).exists()}
+    begun, copies = not start or Path(start).exists(), dict(experiment.copies)
+    for directory in directories if gone or not begun else ():
+        known = copies_in(directory, experiment.environment).items()
+        copies |= {name: copy for name, copy in known if name in gone and copy.exists()}
+        if not begun and (copy := directory / START).exists():
+            run, begun = experiment.run.model_copy(update={"init_from": str(copy)}), True
+            experiment = replace(experiment, run=run)
+        if begun and gone <= copies.keys():
+            break
+    return replace(experiment, copies=copies)
 
 
 @dataclass(frozen=True)
@@ -143,9 +154,11 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
     for run in planned:
         if (run.directory / MANIFEST).exists():
             try:
-                changed = difference(Store.read(run.directory).identity, run.experiment.identity())
+                identity = Store.read(run.directory).identity
             except DataError:
                 continue  # reported when its turn comes
+            changed = difference(identity, run.experiment.identity())
+            lines += [f"{run.directory}: a fork of another run"] if FORKED_FROM in identity else []
             lines += [f"{run.directory}: a run with other options: {line}" for line in changed]
         elif run.directory.exists() and not (run.directory.is_dir() and not any(run.directory.iterdir())):
             lines.append(f"{run.directory}: exists and is not a run")
@@ -157,27 +170,36 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
 def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
     """Return what came of these runs, of one method where only seeds differ.
 
-    DataError: one is no run directory. ConfigurationError: one is named twice, or two runs of a method have one seed.
+    DataError: one is no run directory. ConfigurationError: one is named twice, or two runs of a method have one seed,
+    or descend from one run.
     """
     first: dict[str, Path] = {}  # run directory of a method, by its options
-    seen: dict[tuple[str, int], Path] = {}
+    seen: dict[tuple[str, int | str], Path] = {}  # by a method's seed, and by the first hash that it descends from
+    begun: dict[str, Path] = {}  # the first run directory that descends from a run
     found = []
     for directory in directories:
         run = Run(directory)
-        experiment = run.config
-        budget = experiment.run.budget.model_dump()
-        known = {key: run.store.identity.get(key) for key in (code.GAME, code.PLUGINS)}
-        options = json.dumps(
-            [{**experiment.identity(), **known, "seed": 0}, experiment.generations, budget], sort_keys=True
-        )
-        if other := seen.get((options, experiment.run.seed)):
+        options, seed, origin = options_of(run), run.config.run.seed, first_run(run.store.identity)
+        if other := seen.get((options, seed)):
             text = "is the same run again: equal options and an equal seed add no evidence; leave one out"
             raise ConfigurationError(f"{directory} {text} ({other})")
-        seen[options, experiment.run.seed] = directory
+        if other := seen.get((options, origin)):
+            text = "have the same first generations (--fork), so they do not count as two seeds; leave one out"
+            raise ConfigurationError(f"{directory} and {other} {text}")
+        seen[options, seed] = seen[options, origin] = directory
+        shared = begun.setdefault(origin, directory)
         first.setdefault(options, directory.resolve())
-        found.append((options, run))
+        found.append((options, run, "" if shared == directory else f"has the first generations of {shared}"))
     names = dict(zip(first, _names(list(first.values())), strict=True))
-    return [_compared(names[options], run) for options, run in found]
+    return [_compared(names[options], run, remark) for options, run, remark in found]
+
+
+def options_of(run: Run) -> str:
+    """Return all that two runs have in common which differ in their seeds alone."""
+    experiment = run.config
+    known = {key: run.store.identity.get(key) for key in (code.GAME, code.PLUGINS)}
+    options = {**experiment.identity(), **known, "seed": 0}
+    return json.dumps([options, experiment.generations, experiment.run.budget.model_dump()], sort_keys=True)
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -188,7 +210,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else distinguished(directories)
 
 
-def _compared(method: str, run: Run) -> ComparedRun:
+def _compared(method: str, run: Run, shared: str) -> ComparedRun:
     done, identity = run.store.next_generation, run.store.identity
     found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
     found = replace(found, game_code=game_code_of(run))
@@ -198,6 +220,11 @@ def _compared(method: str, run: Run) -> ComparedRun:
         return replace(found, failure=first_line(error))
     if score is None:
         return replace(found, failure="its champion is not tested")
-    remarks = [] if run.ended else [f"trained {done} of {counted(run.config.generations, 'generation')}"]
+    of = f"trained {done} of {counted(run.config.generations, 'generation')}, so it had not ended"
+    remarks = [] if run.ended else [of]
+    if done and run.store.lines[0].is_forked:
+        remarks.append("a fork: what was spent before it is not counted")
+        remarks += [] if FORKED_FROM in identity else ["it does not say of which run, perhaps of another one here"]
+    remarks += [shared] if shared else []
     remarks += code.changes(identity, run.config.code())
     return replace(found, score=score, validation=run.fitness, remark="; ".join(remarks))

@@ -100,7 +100,7 @@ def _notes(methods: Sequence[Method], runs: Sequence[ComparedRun]) -> list[str]:
         if run.score is None:
             notes.append(f"{name} is missing, and in no mean: {run.failure}")
         elif run.remark:
-            notes.append(f"{name} had not ended: {run.remark}")
+            notes.append(f"{name}: {run.remark}")
     for method in methods:
         if len(method.scores) == 1:
             notes.append(f"{method.name}: one seed: no interval, proves little")

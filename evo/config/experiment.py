@@ -15,6 +15,7 @@ from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, did_you_mean, path_of, printable
+from evo.files.hashing import FORKED_FROM
 from evo.files.layout import CONFIG, START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -311,7 +312,8 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return a line for every key that differs; arithmetic stands for all that it depends on, code comes last."""
-    ours, theirs = (_flat({key: value for key, value in each.items() if key != code.PLUGINS}) for each in (one, other))
+    others = (code.PLUGINS, FORKED_FROM)
+    ours, theirs = (_flat({key: value for key, value in each.items() if key not in others}) for each in (one, other))
     keys, common = sorted(ours.keys() | theirs.keys()), ours.keys() & theirs.keys()
     keys = [key for key in keys if key in common or not key.startswith(CONTENT)]  # other names are in the environment
     differing = [key for key in keys if ours.get(key) != theirs.get(key)]

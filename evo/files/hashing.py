@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.files.durable import canonical_json
+
+FORKED_FROM = "forked_from"  # of a fork's identity: h[-1] of the first "run", and the hash of the "state" that it has
 
 
 class ArrayDigest(NamedTuple):
@@ -76,6 +78,13 @@ class Digests:
 def first_hash(identity: Mapping[str, object]) -> str:
     """Return h[-1], the hash of the identity."""
     return hashlib.sha256(canonical_json(identity)).hexdigest()
+
+
+def first_run(identity: Mapping[str, Any]) -> str:
+    """Return h[-1] of the run that a run descends from: its own, but that of the first one where it is a fork."""
+    origin = identity.get(FORKED_FROM)
+    known = origin.get("run") if isinstance(origin, Mapping) else None
+    return known if isinstance(known, str) else first_hash(identity)
 
 
 def next_hash(previous: str, generation: int, arrays: Mapping[str, ArrayDigest]) -> str:

@@ -6,10 +6,11 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.runs import game_code_of, place_of
+from evo.comparison.runs import game_code_of, options_of, place_of
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
+from evo.files.hashing import first_run
 from evo.numbers import duration, number, percentage
 from evo.plugins import registry
 from evo.report.charts import rising, step_named
@@ -47,9 +48,11 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         sentences.append(
             f"{best[0]} scores highest, {number(best[1].mean)}, and {worst[0]} lowest, {number(worst[1].mean)}."
         )
-        others = [{**run.store.identity, "seed": 0} for run in runs]
-        seeds = {run.config.run.seed for run in runs}
-        if len(scores) > 1 and len(seeds) == len(runs) and all(other == others[0] for other in others):
+        methods, seeds = {options_of(run) for run in runs}, {run.config.run.seed for run in runs}
+        independent = len({first_run(run.store.identity) for run in runs}) == len(runs)
+        if not independent:
+            sentences.append("Some have the same first generations, so they are not independent seeds.")
+        elif len(scores) > 1 and len(seeds) == len(runs) and len(methods) == 1 and all(run.ended for run in runs):
             spread = statistics.stdev(scores)
             sentences.append(
                 f"They differ in their seed alone: the mean of their scores is {number(statistics.fmean(scores))}, "

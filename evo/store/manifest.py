@@ -55,6 +55,11 @@ class Line:
         """Return what the generation has spent."""
         return Spent(**{name: getattr(self, name) for name in SPENT})
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is the state that a fork copied from another run."""
+        return self.generation == 0 and not self.frames and not any(name.startswith("record/") for name in self.arrays)
+
     def encode(self) -> bytes:
         """Return the line as bytes, with its newline."""
         return with_checksum({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from evo.comparison.runs import PlannedRun
+from evo.comparison.runs import PlannedRun, with_copies
 from evo.config.contents import CONTENT
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
@@ -248,8 +248,10 @@ class PlannedSweep:
     def trial(self, values: Values) -> Trial:
         """Return the trial with these values; ConfigurationError: all mistakes, a line each."""
         over = [f"{key}={value}" for key, value in values.items()]
+        own = any(one.startswith("run.init_from") or "files" in one for one in self.over)  # of each trial
+        begun = self.directory.glob(f"{name_of(values) if own else '*'}-seed*")
         try:
-            experiment = Experiment.load(self.file, *self.sets, *over, **self.flags)
+            experiment = with_copies(Experiment.load(self.file, *self.sets, *over, **self.flags), begun)
             start_of(experiment)
             opponents_in_files(experiment)
         except ConfigurationError as error:

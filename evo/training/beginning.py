@@ -20,6 +20,7 @@ from evo.config.experiment import Experiment, difference
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.hashing import FORKED_FROM, first_run
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
@@ -185,7 +186,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         undo.callback(algorithm.close)
         if state:
             algorithm.fork(state)
-        store = Store.create(place, experiment.to_toml(provenance()), experiment.identity())
+        origin = {FORKED_FROM: {"run": first_run(source.identity), "state": source.state_hash}} if state else {}
+        store = Store.create(place, experiment.to_toml(provenance()), {**experiment.identity(), **origin})
         undo.callback(store.close)
         keep(experiment, store)
         if state:

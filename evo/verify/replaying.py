@@ -41,7 +41,6 @@ from evo.verify.verification import (
     examine,
     has_candidates,
     how_differs,
-    is_forked,
     same_outcome,
 )
 
@@ -171,7 +170,7 @@ class Replayer:
 
     def _can_begin(self, line: Line) -> bool:
         """Return whether the state before a generation is kept."""
-        return not is_forked(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
+        return not line.is_forked and (line.generation == 0 or line.generation - 1 in self.evidence.states)
 
     def _begin(self, line: Line) -> Validated | None:
         """Return the algorithm in its state before a generation; None where the run has since removed it."""
@@ -189,8 +188,8 @@ class Replayer:
 
     def _skip(self, lines: Sequence[Line]) -> None:
         """Report generations that are not replayed, and why."""
-        forked = [line for line in lines if is_forked(line)]
-        others = [line for line in lines if not is_forked(line)]
+        forked = [line for line in lines if line.is_forked]
+        others = [line for line in lines if not line.is_forked]
         if forked:
             self.report.unknown.append("generation 0 is the state of another run (--fork): nothing was played in it")
         if others:

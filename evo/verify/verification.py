@@ -238,11 +238,6 @@ def candidates(line: Line) -> int:
     return line.arrays["record/return"].shape[0] if has_candidates(line) else 1
 
 
-def is_forked(line: Line) -> bool:
-    """Return whether a generation is the state that a fork copied from another run."""
-    return line.generation == 0 and not line.frames and not any(name.startswith("record/") for name in line.arrays)
-
-
 def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part: slice) -> bool:
     """Return whether returns and frames of replayed candidates equal rows `part` of the record."""
     frames = result.lengths.sum(axis=1, dtype=np.int64)

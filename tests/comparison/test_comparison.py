@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,12 @@ from evo.files.durable import with_checksum
 from evo.process import interpreter
 from evo.records import Spent
 from evo.report.comparison import comparison_page
+from evo.report.verdict import verdict_of_several
 from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
+from evo.store.run import Run
+from evo.store.run_directory import provenance
+from evo.store.store import Store
 from evo.training.accounting import COUNTED
 from evo.workers.hardware import cores
 from tests.helpers.calling import ROOT, SMALL, called, command, small_with
@@ -291,6 +296,47 @@ def must_not_train(run: PlannedRun) -> str:
 
 def compared_without_training(planned: ComparisonFile) -> dict[str, Any]:
     return timeless(formats_of(training.train(planned.runs, begin=must_not_train)))
+
+
+def test_runs_that_descend_from_one_run_are_no_two_seeds(folder: Path) -> None:
+    def forked(source: str, name: str, *words: object) -> Path:
+        called(folder, "--resume", source, "--fork", name, "--no-report", *words)
+        return folder / "runs" / name
+
+    for seed in (1, 2):
+        called(folder, "one.toml", "--generations", 2, "--seed", seed, "--run-dir", f"s-seed{seed}", "--no-report")
+    first, second = folder / "s-seed1", folder / "s-seed2"
+    third = forked("s-seed1", "f-seed3", "--seed", 3)
+    kin = [first, third, forked("s-seed1", "f-seed4", "--seed", 4), forked("runs/f-seed3", "f-seed5", "--seed", 5)]
+    for one, other in combinations(kin, 2):
+        refused = f"{other} and {one} have the same first generations (--fork), so they do not count as two seeds; "
+        with pytest.raises(ConfigurationError, match=re.escape(refused)):
+            runs_in([one, second, other])
+        found = verdict_of_several([Run(one), Run(other)])
+        assert found[-1] == "Some have the same first generations, so they are not independent seeds."
+    apart = [third, forked("s-seed2", "f-seed6", "--seed", 6)]
+    assert [run.method for run in runs_in(apart)] == ["f", "f"]
+    assert verdict_of_several([Run(one) for one in apart])[-1].startswith("They differ in their seed alone: ")
+    fork = "a fork: what was spent before it is not counted"
+    changed = forked("s-seed1", "changed", "--set", "ga.parents=3")
+    (_, remark) = [run.remark for run in runs_in([first, changed])]
+    assert remark == f"{fork}; has the first generations of {first}"  # another method may go on from the same runs
+    notes = report_of(runs_in([first, changed])).tables[0].notes
+    assert f"changed seed 1: {remark}" in notes
+    planned = replace(PlannedRun.of_seed("one-ga", Run(third).config, 3, folder), directory=third)
+    with pytest.raises(ConfigurationError, match="f-seed3: a fork of another run"):
+        training.train([planned], begin=must_not_train)
+
+
+def test_a_fork_that_does_not_say_of_which_run_is_named(folder: Path) -> None:
+    source = Experiment.load("one.toml", "run.generations=2")
+    list(evo.train(source, folder / "source"))
+    experiment = replace(source, run=source.run.model_copy(update={"seed": 2}))
+    with Store.create(folder / "fork", experiment.to_toml(provenance()), experiment.identity()) as store:
+        store.commit(0, Store.read(folder / "source").load(), {}, {})  # as earlier versions did
+    list(evo.train(experiment, folder / "fork"))
+    *_, said = runs_in([folder / "source", folder / "fork"])[1].remark.split("; ")
+    assert said == "it does not say of which run, perhaps of another one here"
 
 
 def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:

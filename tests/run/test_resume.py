@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from evo.config.experiment import Experiment, difference
+from evo.files.hashing import first_hash
 from evo.files.layout import CONFIG
 from evo.networks.chain import Branch
 from evo.options import Section
@@ -354,7 +355,8 @@ def test_a_fork_needs_a_plain_name_that_is_free(stopped: Path, name: str) -> Non
 def test_a_fork_of_the_same_options_is_another_chain_all_the_same(stopped: Path) -> None:
     forked = summary_of(stopped, "--resume", "run", "--fork", "same", "--generations", 2)
     source, other = Store.read(stopped / "run"), Store.read(stopped / "runs" / "same")
-    assert other.identity == source.identity
+    origin = {"run": first_hash(source.identity), "state": source.state_hash}
+    assert other.identity == {**source.identity, "forked_from": origin}
     assert forked["state_hash"] != source.state_hash
     assert other.lines[0].frames == 0
 

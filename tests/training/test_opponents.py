@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evo.comparison import training
+from evo.comparison.runs import PlannedRun
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment, difference
 from evo.config.sections import ValidationOptions
@@ -37,6 +41,7 @@ from evo.report.page import write_report
 from evo.run import train
 from evo.store.run import Run
 from evo.store.store import Store
+from evo.sweeps.sweeping import Race
 from evo.sweeps.trials import PlannedSweep
 from evo.training.beginning import keep, opponents_in_files
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents, without_effect
@@ -408,16 +413,63 @@ def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(a
     if option == "init_from":
         text = (against / "run.toml").read_text().replace("seed = 3", 'init_from = "named.h5"\nalgorithm = "ga"')
         (against / "against.toml").write_text(f'{text}[workers]\nbackend = "serial"\n')
-    for generations in (1, 2, 2):  # begun, longer, and only shown
+    for generations, seeds in ((1, [1]), (2, [1]), (2, [1]), (2, [1, 2])):  # begun, longer, only shown, one more
         (against / "cmp.toml").write_text(
-            f'[comparison]\nexperiments = ["against.toml"]\nseeds = [1]\nset = ["run.generations={generations}"]\n'
+            f'[comparison]\nexperiments = ["against.toml"]\nseeds = {seeds}\nset = ["run.generations={generations}"]\n'
         )
         shown = called(against, "compare", "cmp.toml", program="evo")[0]
-        assert "1/1  against-ga  seed 1" in shown
-        assert f"{generations} generation" in called(against, "verify", "runs/cmp/against-ga-seed1", program="evo")[0]
+        newest = seeds[-1]
+        assert f"{newest}/{newest}  against-ga  seed {newest}" in shown
+        place = f"runs/cmp/against-ga-seed{newest}"
+        assert f"{generations} generation" in called(against, "verify", place, program="evo")[0]
         (against / "named.h5").unlink(missing_ok=True)
     shutil.copy(against / "2.h5", against / "named.h5")
     assert "another comparison.directory" in called(against, "compare", "cmp.toml", program="evo", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("begins", "over"),
+    [
+        ("", "ga.sigma=0.1,0.2"),
+        ('init_from = "named.h5"\n', "ga.sigma=0.1,0.2"),
+        ("", 'run.init_from="2.h5","named.h5"'),
+        ("", f'{FILES}=["2.h5"],["named.h5"]'),
+    ],
+)
+def test_a_sweep_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(
+    against: Path, begins: str, over: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(against)
+    varied = "sigma" not in over
+    base = Path("run.toml" if begins or varied else "against.toml").read_text().partition("[workers]")[0]
+    base = base.replace("seed = 3", 'algorithm = "ga"').replace("generations = 1\n", "")
+    base = base.replace("[run]\n", f"[run]\n{begins}generations = 3\n", 1)
+    Path("base.toml").write_text(f'{base}[workers]\nbackend = "serial"\n')
+
+    def swept(directory: str, most: float = math.inf) -> object:
+        """Return what the sweep has decided; it is stopped after `most` runs."""
+        begun = list[PlannedRun]()
+
+        def trained(run: PlannedRun) -> str:
+            begun.append(run)
+            if len(begun) > most:
+                raise KeyboardInterrupt
+            list(train(run.experiment, run.directory))
+            return ""
+
+        planned = PlannedSweep.of("base.toml", [over], seeds=1, retest=1, directory=directory)
+        race = Race(planned, planned.journal(), partial(training.train, begin=trained))
+        race.retested(race.side_by_side(planned.grid))
+        return json.loads(Path(directory, "sweep.json").read_text())["stages"]
+
+    straight = swept("straight")
+    with pytest.raises(KeyboardInterrupt):
+        swept("halves", 1 + varied)  # where they start from the same, the second trial has no copy of its own yet
+    Path("named.h5").unlink()
+    assert swept("halves") == swept("halves") == straight
+    shutil.copy("2.h5", "named.h5")
+    with pytest.raises(ConfigurationError, match=r"is a sweep with|give the same run"):
+        swept("halves")
 
 
 def test_a_run_of_an_earlier_version_does_not_know_what_its_opponents_were(against: Path) -> None:
