@@ -20,12 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from evo.errors import printable
 from evo.plugins import importing, registry
 
 OURS = ""  # this program, among the names of plug-ins
 OWN_PACKAGES = ("evo", "snake")
 MAIN = "__main__"  # the script or notebook that runs
 OF_SCRIPT = "the environment or plug-in in this script"
+SHOWN = 4  # parts of a script that a message names, at most
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
 NUMBERS = (int, float, complex, str, bytes, np.generic)  # and texts
 WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
@@ -57,13 +59,29 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
         changed += [
             f"plug-in {name}" if name != MAIN else OF_SCRIPT
             for name in plugins_now
-            if plugins.get(name, plugins_now[name]) != plugins_now[name]
+            if _whole(plugins.get(name, plugins_now[name])) != _whole(plugins_now[name])
         ]
     lines = [f"the code of {what} differs from that of the run" for what in changed]
+    if OF_SCRIPT in changed and isinstance(plugins, Mapping) and isinstance(plugins_now, Mapping):
+        lines[changed.index(OF_SCRIPT)] += _what_differs(str(plugins[MAIN]), str(plugins_now[MAIN]))
     about = run.get("environment")
     if game and changed and isinstance(about, Mapping) and registry.HERE in str(about.get("id")):
         lines[0] += ", or a number that the function reads, its start or a bound"
     return lines
+
+
+def _whole(digest: object) -> str:
+    """Return the digest of a plug-in's code; that of a script has others of its parts below, a line each."""
+    return str(digest).partition("\n")[0]
+
+
+def _what_differs(run: str, now: str) -> str:
+    """Return which parts of a script differ, as its digests name them; empty where a run lacks these."""
+    before, here = ([line.partition(" ")[::2] for line in text.splitlines()[1:]] for text in (run, now))
+    if not before or not here:
+        return ""
+    names = sorted({name for _, name in {*before} ^ {*here}}) or ["the arguments that it is made with"]
+    return f": {', '.join(map(printable, names[:SHOWN]))}{', ...' if names[SHOWN:] else ''}"
 
 
 @cache

@@ -20,6 +20,7 @@ from evo.plugins import code, registry
 DECLARED = {"make", "Options", "fitness", "problem"}  # what a plug-in is known by
 INSTALLED = {"site-packages", "dist-packages"}
 ANONYMOUS = "<lambda>"
+SHORT = 8  # hexadecimal digits that tell one text of a definition from another
 
 
 class _Statement(NamedTuple):
@@ -36,7 +37,7 @@ def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
 
     `made_by` is what Gymnasium makes the environment by and its arguments, if it does. `options` is a text in which
     functions of a script are named as in "__main__:function". Of a script, what the environment and the plug-in that it
-    is do not read can be edited. What has no source is left out.
+    is do not read can be edited. What has no source is left out. Below the digest of a script are those of its parts.
     """
     found = {name: code.of_plugin(name) for name in registry.with_results()}
     named = re.findall(rf"\b{code.MAIN}:(\w+)", options)
@@ -61,10 +62,12 @@ def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
             names.add(name)
         elif module.partition(".")[0] not in {one.partition(".")[0] for one in found} and _is_own(module):
             found[module] = code.of_plugin(module)
-    if digest := _of_main(names):
+    digest, defined = _of_main(names)
+    if digest:
         with suppress(ValueError, RecursionError):  # they hold themselves
             digest += json.dumps(arguments, default=_plain, skipkeys=True)
-        found[code.MAIN] = hashlib.sha256(digest.encode()).hexdigest()
+        whole = hashlib.sha256(digest.encode()).hexdigest()
+        found[code.MAIN] = "\n".join([whole, *(f"{defined[name]} {name}" for name in sorted(defined))])
     return found
 
 
@@ -82,8 +85,11 @@ def _is_own(module: str) -> bool:
     return False
 
 
-def _of_main(names: set[str]) -> str:
-    """Return a digest of the statements that define these names and all that they read, with files that they import."""
+def _of_main(names: set[str]) -> tuple[str, dict[str, str]]:
+    """Return a digest of the statements that define these names and all that they read, with files that they import.
+
+    With it are digests of each of the names and files, which say what differs.
+    """
     file = getattr(sys.modules[code.MAIN], "__file__", None)
     known = vars(sys.modules[code.MAIN]).get("In")  # the cells of a notebook
     cells: Sequence[Any] = [_text(file)] if file else known if isinstance(known, list) else ()
@@ -99,11 +105,15 @@ def _of_main(names: set[str]) -> str:
         chosen, left = chosen + more, [one for one in left if one not in more]
         wanted = wanted.union(*(one.reads for one in more))
     if not any(one.defines & names for one in chosen):
-        return ""
+        return "", {}
     folder = Path(file).parent if file else Path()
     beside = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
-    texts = repr(sorted({one.text for one in chosen}))
-    return hashlib.sha256(texts.encode() + code.digest_of(folder, beside)).hexdigest()
+    texts, defined = repr(sorted({one.text for one in chosen})), set[str]().union(*(one.defines for one in chosen))
+    named = {name: {one.text for one in chosen if name in one.defines} for name in defined & wanted}
+    parts = {name: repr(sorted(own)).encode() for name, own in named.items()}
+    parts |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in beside}
+    short = {name: hashlib.sha256(text).hexdigest()[:SHORT] for name, text in parts.items()}
+    return hashlib.sha256(texts.encode() + code.digest_of(folder, beside)).hexdigest(), short
 
 
 def _statements(text: str) -> Iterator[_Statement]:

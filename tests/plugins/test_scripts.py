@@ -90,7 +90,7 @@ def test_a_run_of_an_edited_environment_of_a_script_is_not_resumed(folder: Path)
     refused = ran(WALK.replace("1.0", "-1.0") + TRAIN, 3)
     assert refused.stderr.endswith(
         "run was begun with other code:\nthe code of the environment or plug-in in this script differs from that of "
-        "the run\nrestore that code, or go on in another run: choose another run_dir\n"
+        "the run: REWARDS\nrestore that code, or go on in another run: choose another run_dir\n"
     )
     assert ran(WALK + TRAIN, 3, "-").stdout.startswith("2\n[] ")  # from the standard input: it has no source
     loops = "from math import *\nfor FAR in (4, 3):\n    print(FAR)\n"
@@ -147,6 +147,30 @@ def test_all_that_an_environment_of_a_script_reads_there_counts_and_nothing_else
     same = digest(monkeypatch, WALK, file=file)
     assert same
     assert (digest(monkeypatch, WALK.replace(before, after), file=file) != same) == counts
+
+
+def test_what_differs_in_a_script_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(before: str, now: str) -> str:
+        (line,) = code.changes({"plugins": {code.MAIN: before}}, {"plugins": {code.MAIN: now}})
+        return line.removeprefix("the code of the environment or plug-in in this script differs from that of the run")
+
+    made = functools.partial(digest, monkeypatch, file="walk.py")
+    first = made(WALK)
+    assert said(first, made(WALK.replace("> 7", "> 8").replace("= 4.0", "= 5.0"))) == ": PLACES, Walk"
+    assert said(first, made(WALK.replace("< FAR", "< 2"))) == ": FAR, Walk"  # one is no longer read
+    (folder / "farther.py").write_text("scale = 2\n")
+    assert said(first, made(WALK)) == ": farther.py"
+    (folder / "farther.py").write_text(HELPERS["farther.py"])
+    walk = type("Walk", (), {"__module__": "__main__"})
+    here, there = (made(WALK, made_by=functools.partial(walk, size)) for size in (1, 2))
+    assert said(here, there) == ": the arguments that it is made with"
+    everything = WALK
+    for name in ("Board", "Walk", "shown", "REWARDS", "STEP"):
+        everything = everything.replace(name, f"{name}s").replace("entry_point=Walks", "entry_point=Walk")
+    assert said(first, made(everything + "Walk = Walks\n")).endswith(", ...")
+    old, other = (one.partition("\n")[0] for one in (first, here))  # of an earlier version
+    assert said(old, here) == said(other, first) == ""
+    assert code.changes({"plugins": {code.MAIN: old}}, {"plugins": {code.MAIN: first}}) == []
 
 
 def test_files_that_an_environment_of_a_script_imports_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
