@@ -9,10 +9,10 @@ UNKNOWN = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a score with two decimals, whole from 10,000 on, with three significant digits below 0.0005."""
+    """Return a score with two decimals, whole from 10,000 on; three significant digits below 0.0005 or above 1e15."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    if 0 < abs(value) < 0.0005:
+    if 0 < abs(value) < 0.0005 or abs(value) >= 1e15:
         return f"{value:.3g}"
     return f"{value:z.2f}" if abs(value) < 10_000 else f"{value:,.0f}"
 

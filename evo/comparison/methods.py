@@ -97,6 +97,7 @@ def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
     good = [(run, run.score) for run in runs if run.score is not None]
     scores = [score.mean for _, score in good]
     mean, interval = statistics.t_interval(scores)
+    halves = [(high - low) / 2 for low, high in (score.ci95 for _, score in good) if math.isfinite(low)]
     enough = len(scores) >= LEAST_SEEDS
     return Method(
         name=name,
@@ -109,7 +110,7 @@ def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
         interquartile_ci95=statistics.interquartile_interval(scores) if enough else None,
         lowest=min(scores, default=None),
         highest=max(scores, default=None),
-        within=fmean((score.ci95[1] - score.ci95[0]) / 2 for _, score in good) if good else None,
+        within=fmean(halves) if halves else None,
         **{name: fmean(getattr(run.spent, name) for run, _ in good) if good else None for name in SPENT},
         runs=tuple(map(_row, runs)),
     )
@@ -262,10 +263,10 @@ def points_of(directory: Path) -> Mapping[str, Points]:
 @lru_cache
 def _tests_in(directory: Path, *_: int) -> Mapping[str, Points]:
     """Return as `points_of`, from a file that is read again when its time or its size has changed."""
-    lines = [line for line in MetricsFile(directory).read() if line.get("test") is not None]
-    scores = np.array([line["test"] for line in lines], np.float64)
-    spent = {amount: [line.get(amount + SO_FAR) for line in lines] for amount in COUNTED if lines}
-    return {amount: (np.array(row, np.float64), scores) for amount, row in spent.items() if None not in row}
+    wanted = ("test", *(amount + SO_FAR for amount in COUNTED))
+    lines = [line for line in MetricsFile(directory).read() if all(line.get(name) is not None for name in wanted)]
+    scores, *spent = np.array([[line[name] for line in lines] for name in wanted], np.float64)
+    return {amount: (row, scores) for amount, row in zip(COUNTED, spent, strict=True)} if lines else {}
 
 
 def mean_over_seeds(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

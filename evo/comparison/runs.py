@@ -23,7 +23,7 @@ from evo.errors import (
     first_line,
 )
 from evo.files.hashing import FORKED_FROM, first_run
-from evo.files.layout import MANIFEST, START, distinguished
+from evo.files.layout import CHAMPION, MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
@@ -33,6 +33,7 @@ from evo.store.store import Store
 from evo.toml import value_text
 from evo.training.session import known_champion
 
+NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SEED = re.compile(r"-seed\d+(-\d{3,})?$")  # at the end of a run directory's name
 
 
@@ -202,6 +203,12 @@ def options_of(run: Run) -> str:
     return json.dumps([options, experiment.generations, experiment.run.budget.model_dump()], sort_keys=True)
 
 
+def never_had_one(run: Run) -> bool:
+    """Return whether a run has ended without a champion."""
+    validated = not any(run.metrics) or any("validation" in row for row in run.metrics)
+    return run.ended and not validated and not (run.directory / CHAMPION).exists()
+
+
 def _names(directories: Sequence[Path]) -> list[str]:
     """Return names of methods that differ: of their first run directories, without the seed where they differ so."""
     plain = [path.with_name(SEED.sub("", path.name) or path.name) for path in directories]
@@ -217,7 +224,7 @@ def _compared(method: str, run: Run, shared: str) -> ComparedRun:
     try:
         score = run.test
     except DataError as error:
-        return replace(found, failure=first_line(error))
+        return replace(found, failure=NO_CHAMPION if never_had_one(run) else first_line(error))
     if score is None:
         return replace(found, failure="its champion is not tested")
     of = f"trained {done} of {counted(run.config.generations, 'generation')}, so it had not ended"

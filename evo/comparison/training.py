@@ -17,7 +17,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from evo.comparison.file import ComparisonFile
-from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
+from evo.comparison.runs import (
+    NO_CHAMPION,
+    ComparedRun,
+    PlannedRun,
+    failed_run,
+    refuse_other_runs,
+    runs_in,
+    trained_run,
+)
 from evo.comparison.tables import Comparison, comparison_of
 from evo.errors import (
     ConfigurationError,
@@ -49,7 +57,6 @@ PROGRAM = "import evo.errors\n"
 PROGRAM += "".join(f"evo.errors.{one.__name__}.exit_code = {code}\n" for code, one in TOLD_APART.items())
 PROGRAM += "from evo.cli.main import main_run\nsys.exit(main_run())"
 FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
-NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SHOWN_EVERY = 1.0  # seconds
 FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM}
 LOOK_EVERY = 0.05  # seconds for each of several runs

@@ -64,7 +64,7 @@ def play(
     """Play the first test episodes, and return the one of the champion's median score with all networks in it."""
     if run.champion_file is None or not run.environment.visible:
         return Replays(
-            note="There is no champion yet." if run.champion_file is None else "This environment draws no pictures."
+            note="There is no champion." if run.champion_file is None else "This environment draws no pictures."
         )
     networks = [("Champion", run.champion_file.weights), *(_others(run) if alone else ())]
     published = publish(np.stack([weights for _, weights in networks]))

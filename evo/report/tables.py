@@ -106,7 +106,8 @@ def times(runs: Sequence[Run]) -> Markup:
         steady = run.metrics[1:] or run.metrics
         seconds = sum(row.get("seconds", 0.0) for row in steady)
         parts = [sum(row.get(name, 0.0) for row in steady) for name in TIMES]
-        shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
+        whole = 1.01 * seconds if seconds > 0 else -1.0  # rounding may bring a part above the sum
+        shares = [f"{100 * part / seconds:.0f} %" if 0 <= part <= whole else UNKNOWN for part in parts]
         spent = run.store.spent
         pace = amount((spent.frames + spent.frames_validating) / spent.seconds) if spent.seconds > 0 else UNKNOWN
         played = [f"{spent.frames:,}", f"{spent.frames_validating:,}"]
@@ -167,13 +168,14 @@ def provenance(run: Run) -> Markup:
     about = "The state hash is a checksum of everything that was trained."
     if run.fingerprints:
         about += " A fingerprint is a checksum of how this machine rounds."
-    text = quiet(
-        f"{about} These lines train the same again, to the same state hash{where}. ", verify, " checks this run."
-    )
+    again = f"These lines train the same again, to the same state hash{where}."
+    if run.store.next_generation and run.store.lines[0].is_forked:
+        again = "It is a fork: it began with the state of another run. These lines begin anew, with the same options."
+    text = quiet(f"{about} {again} ", verify, " checks this run.")
     train = command("evo.run", "again.toml", "--run-dir", "again")
     typed = f"cat > again.toml <<'{END}'\n{experiment_text(run.config)}{END}\n{train}"
-    again = Markup(html.escape(printable_lines(typed)))
-    return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])
+    lines = Markup(html.escape(printable_lines(typed)))
+    return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", lines, tabindex="0")])
 
 
 def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:

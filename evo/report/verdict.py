@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.runs import game_code_of, options_of, place_of
+from evo.comparison.runs import NO_CHAMPION, game_code_of, never_had_one, options_of, place_of
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
@@ -44,10 +44,10 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     elif tested:
         order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))
         scores = [score.mean for _, score in order]
-        best, worst = order[0], order[-1]
-        sentences.append(
-            f"{best[0]} scores highest, {number(best[1].mean)}, and {worst[0]} lowest, {number(worst[1].mean)}."
-        )
+        (best, high), (worst, low) = ((name, number(score.mean)) for name, score in (order[0], order[-1]))
+        alike = f"{best} scores {high}." if len(order) == 1 else f"They all score {high}."
+        ranked = f"{best} scores highest, {high}, and {worst} lowest, {low}."
+        sentences.append(alike if scores[0] == scores[-1] else ranked)
         methods, seeds = {options_of(run) for run in runs}, {run.config.run.seed for run in runs}
         independent = len({first_run(run.store.identity) for run in runs}) == len(runs)
         if not independent:
@@ -102,7 +102,11 @@ def scored(run: Run) -> str:
     """Say what the champion scores on test episodes."""
     score = run.score
     if run.champion_file is None:
-        return "It has no champion yet, so there is nothing to test."
+        return (
+            f"{NO_CHAMPION.capitalize()}."
+            if never_had_one(run)
+            else "It has no champion yet, so there is nothing to test."
+        )
     if score is None:
         return "Its champion is not tested yet."
     amount = f"{number(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 
 import evo
-from evo import statistics
+from evo import numbers, statistics
 from evo.cli.commands import compare
 from evo.comparison import formats, methods, tables, training
 from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
@@ -409,7 +410,8 @@ def test_scores_of_one_test_episode_have_no_interval_and_are_compared_all_the_sa
     (folder / "both.toml").write_text(COMPARISON.replace("episodes=20", "episodes=1"))
     method = compared(ComparisonFile.read(Path("both.toml")))["tables"][0]["methods"][0]
     assert len(method["scores"]) == 2
-    assert np.isnan([method["within"], *method["runs"][0]["ci95"]]).all()
+    assert method["within"] is None
+    assert np.isnan(method["runs"][0]["ci95"]).all()
     assert all(re.search(r"frames  score \S+  \d+ s$", line) for line in capsys.readouterr().out.splitlines())
     run = "runs/both/one-ga-seed1"
     assert "one-ga" in called(folder, "compare", run, "runs/both/one-ga-seed2", program="evo")[0]
@@ -645,6 +647,27 @@ def test_the_tests_of_a_run_are_read_once_until_its_metrics_change(folder: Path)
     assert points_of(folder) is before
     path.write_bytes(path.read_bytes() + with_checksum({"generation": 1, "test": 2.0, **spent}) + b"\n")
     assert points_of(folder)["frames"][1].tolist() == [1.0, 2.0]
+    for odd in ({"test": None, **spent}, {"test": 3.0, **spent, "frames_so_far": None}, {"test": 4.0}):
+        path.write_bytes(path.read_bytes() + with_checksum({"generation": 2, **odd}) + b"\n")
+        assert {amount: scores.tolist() for amount, (_, scores) in points_of(folder).items()} == {
+            amount: [1.0, 2.0] for amount in COUNTED
+        }
+
+
+def test_the_spread_within_champions_is_of_those_whose_score_has_an_interval(folder: Path) -> None:
+    runs = made("a", [1.0, 2.0, 3.0])
+    assert runs[0].score is not None
+    runs[0] = replace(runs[0], score=replace(runs[0].score, episodes=1, ci95=(math.nan, math.nan)))
+    every = tables.comparison_of(made("a", [1.0, 2.0, 3.0]), seconds=0.0).tables[0].methods[0].within
+    comparison = tables.comparison_of(runs, seconds=0.0)
+    assert comparison.tables[0].methods[0].within == every
+    alone = tables.comparison_of(runs[:1], seconds=0.0)
+    assert alone.tables[0].methods[0].within is None
+    assert not any("nan" in form(one) for form in formats.FORMATS.values() for one in (comparison, alone))
+
+
+def test_a_number_of_a_hundred_digits_is_shown_with_three() -> None:
+    assert [numbers.number(one) for one in (1e15, -1e140, 9e14)] == ["1e+15", "-1e+140", "900,000,000,000,000"]
 
 
 def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(folder: Path) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import evo
+from evo.comparison.runs import runs_in
 from evo.diagnosis.examination import diagnosis
 from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.durable import checksummed, without_checksum
@@ -363,6 +365,47 @@ def test_scores_of_different_boards_are_not_ranked(
     assert "They differ in their seed alone" in of_one_game[1]
     again.store.identity = {**again.store.identity, "game": {"sources": "0123456789abcdef"}}  # of another code
     assert verdict_of_several([snake, again]) == sentences
+
+
+def test_equal_scores_are_not_ranked_and_one_score_is_not_the_lowest(run: Path, tmp_path: Path) -> None:
+    again, bare = (Path(shutil.copytree(run, tmp_path / name)) for name in ("again", "bare"))
+    (bare / "champion.h5").unlink()
+    one, same, untested = (Run(place, trusted=True) for place in (run, again, bare))
+    assert one.score is not None
+    score = f"{one.score.mean:.2f}"
+    assert verdict_of_several([one, same])[1] == f"They all score {score}."
+    assert verdict_of_several([one, untested]) == [
+        "2 runs, of which 1 has a test score.",
+        f"run scores {score}.",
+        "Some have the same first generations, so they are not independent seeds.",
+    ]
+
+
+def test_what_no_run_has_taken_is_no_share_of_its_time(run: Path) -> None:
+    lines = metrics_of(run)
+    for line in lines:
+        line |= {"seconds": 1e-320, "seconds_acting": 1e149, "seconds_moving": -1.0, "seconds_learning": 0.0}
+    rewrite(run, lines)
+    (times,) = tables.times([Run(run)]).split("<tr>")[2:]
+    assert [cell.partition("<")[0] for cell in times.split('">')[5:]] == ["-", "-", "-", "0 %", "-"]
+
+
+def test_a_report_of_a_fork_does_not_say_that_lines_train_the_same_again(run: Path) -> None:
+    with chdir(run.parent):
+        called(run.parent, "--resume", "run", "--fork", "other", "--no-report", "--generations", 2)
+        page = page_of(Path("runs", "other"))
+    assert "It is a fork: it began with the state of another run." in page.text
+    assert "train the same again" not in page.text
+
+
+def test_a_run_that_ends_without_a_champion_will_have_none(tmp_path: Path) -> None:
+    (tmp_path / "never_finite.py").write_text("def fitness(x):\n    return float('nan')\n")
+    (tmp_path / "never.toml").write_text(small_with(environment='id = "problem:never_finite"\nsize = 3', policy=""))
+    called(tmp_path, "never.toml", "--plugin", "never_finite", "--run-dir", "run", "--generations", 1)
+    page = page_of(tmp_path / "run")
+    assert "It has no champion: nothing was validated, or no finalist had finite scores." in page.text
+    (found,) = runs_in([tmp_path / "run"])
+    assert found.failure == "it has no champion: nothing was validated, or no finalist had finite scores"
 
 
 def test_metrics_that_nobody_would_write_are_left_out(run: Path) -> None:
