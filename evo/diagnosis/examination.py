@@ -16,6 +16,7 @@ from evo.diagnosis.memory import memory
 from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
 from evo.environment import RANDOM
 from evo.errors import EvoError, counted
+from evo.files.layout import CHAMPION
 from evo.numbers import figure, percent
 from evo.plugins.registry import command
 from evo.store.run import Run
@@ -65,7 +66,7 @@ def examine(directory: Path) -> Diagnosis:
 
 def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagnosis:
     """Examine a run that was read; `players` are those that need no learning, where they have played already."""
-    signs, notes = Signs(run), list(run.notes)
+    signs, notes = Signs(run), [note for note in run.notes if note not in run.mistakes]
     done = run.store.next_generation
     checks: list[Checked | None] = []
     if done < LEAST_GENERATIONS:
@@ -85,7 +86,8 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
         seconds, count = signs.total("seconds"), len(run.metrics) - 1
         if seconds >= LEAST_SECONDS * count:
             checks += [idle(signs, seconds), master(signs, seconds)]
-    return Diagnosis(done, agreeing(found(checks)), [check.label for check in checks if check], notes)
+    findings = [*found(files(run)), *agreeing(found(checks))]
+    return Diagnosis(done, findings, [check.label for check in checks if check], notes)
 
 
 def agreeing(findings: Sequence[Finding]) -> list[Finding]:
@@ -99,6 +101,30 @@ def agreeing(findings: Sequence[Finding]) -> list[Finding]:
         return f"--set {match[1]}={wanted[match[1]]:g}" if match[1] in wanted else match[0]
 
     return [replace(finding, change=NUMBER.sub(largest, finding.change)) for finding in findings]
+
+
+def files(run: Run) -> list[Checked]:
+    """Look for files that are missing, damaged or not of this run, of which nothing can be said."""
+    verify, resume = (command("evo", name, str(run.directory)) for name in ("verify", "resume"))
+    champion = [one for one in run.mistakes if one.startswith(CHAMPION)]
+    others = [one for one in run.mistakes if one not in champion]
+    foreign = checked(
+        "champion's file",
+        "foreign_champion",
+        "The champion's file is not of this run, or is damaged, so nothing is said of the champion.",
+        f"{'; '.join(champion)}.",
+        f"Let the run write its champion again: `{resume}`.",
+        bool(champion),
+    )
+    damaged = checked(
+        "other files",
+        "damaged_files",
+        "Files of the run are missing, damaged or not of this run, so what is said here may be wrong.",
+        f"{'; '.join(others)}.",
+        f"Put them back from a copy of the run; `{verify}` names all that differs.",
+        bool(others),
+    )
+    return [foreign, damaged]
 
 
 def equal_returns(signs: Signs) -> Checked | None:

@@ -19,7 +19,7 @@ from evo.config.contents import of_copies
 from evo.config.environments import stored
 from evo.config.experiment import Experiment, difference
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, first_line, notice, path_of
+from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, first_line, notice, path_of, printable
 from evo.files import lock
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file
@@ -137,8 +137,8 @@ class Run:
             raise self._champion
         if self._champion is None:
             raise DataError(f"{self.directory}: there is no champion yet")
-        if self.directory.is_dir() and (changed := code.changes(self.store.identity, self.config.code())):
-            notice(f"{', '.join(changed)}; what is played now is not what was trained")
+        if self.directory.is_dir() and self._other_code:
+            notice(f"{', '.join(self._other_code)}; what is played now is not what was trained")
         return Policy(self.config.network(), self._champion.weights, self.config, self._champion.about)
 
     @cached_property
@@ -241,19 +241,28 @@ class Run:
         return {name: self._text(name, LARGEST_FINGERPRINT) for name in there}
 
     @cached_property
-    def notes(self) -> list[str]:
-        """What a reader should know: files that are missing, damaged, or not of this run."""
+    def mistakes(self) -> list[str]:
+        """Which files are missing, damaged, or not of this run: the champion's first, without the directory."""
         champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
         try:
             changed = difference(self.store.identity, self.config.identity())
         except ConfigurationError as error:  # what it starts from is gone
             changed = [first_line(error)]
-        other = code.changes(self.store.identity, self.config.code())
         copies = {line: f"its copy of {what}: {line}" for line, what in of_copies(changed).items()}
-        options = [line for line in changed if line not in (*other, *copies)]
+        options = [line for line in changed if line not in (*self._other_code, *copies)]
         changed = [*copies.values(), *(f"{CONFIG} is not what the run was begun with: {line}" for line in options)]
-        found = [*self.store.notices, *self.store.metrics_mistakes(), *changed, *other, *champion]
-        return [note.replace(f"{self.directory}{os.sep}", "") for note in found]
+        found = [*champion, *self.store.notices, *self.store.metrics_mistakes(), *changed]
+        inside = printable(f"{self.directory}{os.sep}")
+        return list(dict.fromkeys(printable(one).replace(inside, "") for one in found))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know: the `mistakes`, and code that is not what was trained."""
+        return [*self.mistakes, *self._other_code]
+
+    @cached_property
+    def _other_code(self) -> list[str]:
+        return code.changes(self.store.identity, self.config.code())
 
     def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
         """Yield records with returns, newest first, evenly spread without lineages; note where they are too large.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,33 @@ def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: P
     assert "not a run directory" in called(tmp_path, "doctor", "none", program="evo", code=3)[1]
 
 
+def test_a_champion_of_another_run_and_a_damaged_one_are_the_first_finding(small: Path) -> None:
+    for name, seed in (("run", 1), ("other", 2)):
+        called(small, "small.toml", "--run-dir", name, "--no-report", "--seed", seed)
+    assert [one["name"] for one in doctor(small / "run")["findings"] if "file" in one["wrong"]] == []
+    shutil.copy(small / "other" / "champion.h5", small / "run" / "champion.h5")
+    first, why, change, *_ = called(small, "doctor", "run", program="evo")[0].splitlines()
+    assert first.startswith("1. The champion's file is not of this run, or is damaged")
+    assert why.startswith("   champion.h5: is not of this run: its seed is not the run's")
+    assert "`python -m evo resume run`" in change
+    (small / "run" / "champion.h5").write_bytes(b"nothing")
+    found = doctor(small / "run")
+    assert (found["findings"][0]["name"], found["healthy"]) == ("foreign_champion", False)
+    called(small, "resume", "run", "--no-report", program="evo")
+    assert "foreign_champion" not in [one["name"] for one in doctor(small / "run")["findings"]]
+
+
+def test_a_configuration_that_is_not_that_of_the_run_is_found(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--no-report")
+    file = small / "run" / "config.resolved.toml"
+    file.write_text(file.read_text().replace("population = 20", "population = 21"))
+    assert doctor(small / "run")["findings"][0]["evidence"] == (
+        "config.resolved.toml is not what the run was begun with: ga.population: 20 in the run, 21 now."
+    )
+    file.write_text(file.read_text().replace("size = 5", "size = 6"))
+    assert [one["name"] for one in doctor(small / "run")["findings"]][:1] == ["damaged_files"]  # not of the champion
+
+
 def test_the_takeover_of_a_population_is_that_of_its_ancestors(small: Path) -> None:
     called(small, "small.toml", "--run-dir", "run", "--no-report", "--generations", 12)
     run = Run(small / "run", trusted=True)
@@ -279,7 +307,7 @@ def test_every_finding_is_on_the_page() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
     known = {name for _, _, _, name, _ in WRONG} | {
         "exploding_gradient", "worse_than_random", "equal_returns", "far_actions", "not_finite", "unused_memory",
-        "vanishing_gradient", "saturated_memory",
+        "vanishing_gradient", "saturated_memory", "foreign_champion", "damaged_files",
     }  # fmt: skip
     assert {case.expected for case in CASES.values() if case.expected} <= known
     source = "".join(path.read_text() for path in (ROOT / "evo" / "diagnosis").glob("*.py"))

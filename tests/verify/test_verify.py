@@ -164,8 +164,10 @@ def test_a_changed_line_of_the_metrics_is_found_by_verify_and_by_the_doctor(
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(b"".join([*lines[:2], change(lines[2]), *lines[3:]]))
     assert said in refused(run, "--sample", 0)
-    notes = json.loads(called(run.parent, "doctor", "run", "--json", program="evo")[0].splitlines()[-1])["notes"]
-    assert [note for note in notes if note.startswith("metrics.jsonl: ") and said in note]
+    found = json.loads(called(run.parent, "doctor", "run", "--json", program="evo")[0].splitlines()[-1])
+    (damaged,) = [one["evidence"] for one in found["findings"] if one["name"] == "damaged_files"]
+    assert damaged.startswith("metrics.jsonl: ")
+    assert said in damaged
 
 
 @pytest.mark.parametrize(("name", "generation"), [("best", 0), ("mean", 3), ("validation", 0)])
@@ -186,7 +188,7 @@ def test_missing_lines_of_the_metrics_are_named_by_verify_and_by_the_doctor(run:
     (run / "metrics.jsonl").write_bytes(b"".join(line for line in lines if not any(map(line.count, removed))))
     said = "metrics.jsonl: 2 of 5 generations lack a readable line, from 2 on"
     assert said in verified(run, "--sample", 0)[1]  # the disk may have been full
-    assert said in json.loads(called(run.parent, "doctor", "run", "--json", program="evo")[0].splitlines()[-1])["notes"]
+    assert f"   {said}.\n" in called(run.parent, "doctor", "run", program="evo")[0]
 
 
 def test_a_run_of_another_version_is_no_run_that_lies(run: Path) -> None:
