@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,10 @@ def test_forced_fruits_come_first_and_use_no_draw() -> None:
     assert game.state()["fruits"] == []
 
 
+def test_as_many_fruits_as_cells_may_be_forced() -> None:
+    assert len(Game(size=4, body=[(0, 0)], fruits=iter([(0, 1)] * 16)).state()["fruits"]) == 15
+
+
 def test_the_fruit_depends_on_seed_and_length_only() -> None:
     slow, fast = Game(size=6, body=[(2, 2)], fruit=(2, 3), seed=9), Game(size=6, body=[(2, 2)], fruit=(2, 3), seed=9)
     for action in (LEFT, RIGHT, RIGHT):
@@ -247,6 +252,13 @@ def test_numpy_integers_are_integers() -> None:
         ({"body": [(1, 1)], "fruit": (10, 1)}, r"the fruit at \(10, 1\) is off the board"),
         ({"body": [(1, 1)], "fruits": [(1, 1)]}, r"a forced fruit at \(1, 1\) is on the body"),
         ({"body": [(1, 1)], "fruits": [(2, 2), (0, 10)]}, r"a forced fruit at \(0, 10\) is off the board"),
+        ({"fruits": itertools.cycle([(1, 1)])}, "fruits has more cells than the 100 of the board of 10 x 10"),
+        ({"fruits": [(1, 1)] * 101}, "fruits has more cells than the 100"),
+        ({"fruits": itertools.count()}, "fruits has more cells than the 100"),
+        ({"fruits": 3}, r"fruits is a list of \(row, column\), not 3"),
+        ({"fruits": [3]}, r"a forced fruit is a \(row, column\), not 3"),
+        ({"size": 4, "body": itertools.repeat((1, 1))}, "body has more cells than the 16 of the board of 4 x 4"),
+        ({"body": 3}, r"body is a list of \(row, column\), not 3"),
         ({"body": [(1, 1), (1, 2)], "heading": 1}, "does not agree with the body, which looks left"),
         ({"body": [(1, 1)], "heading": 4}, "heading is 4, not between 0 and 3"),
         ({"size": 4, "body": spiral(4), "fruit": (0, 0)}, "is on the body"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import index
 from typing import Any
 
@@ -77,7 +77,7 @@ class Game:
         self.actions = one_of("actions", actions, tuple(ACTIONS))
         hunger = whole("hunger", hunger, 0, (self.starvation or STEP_LIMIT) - 1)
         steps = whole("steps", steps, 0, (self.max_steps or STEP_LIMIT) - 1)
-        self.forced = [self._on_board("a forced fruit", cell) for cell in fruits or ()]
+        self.forced = self._cells("fruits", "a forced fruit", () if fruits is None else fruits)
         self.options = Numbers(
             size=self.size,
             tail=TAILS.index(self.tail),
@@ -201,8 +201,18 @@ class Game:
             raise ValueError(f"{what} at {(row, column)} is off the board of {self.size} x {self.size}")
         return row, column
 
+    def _cells(self, name: str, what: str, cells: Iterable[Cell]) -> list[Cell]:
+        most = self.size**2
+        try:
+            read = list(islice(cells, most + 1))  # not all of them: they may have no end
+        except TypeError:
+            raise ValueError(f"{name} is a list of (row, column), not {cells!r:.60}") from None
+        if len(read) > most:
+            raise ValueError(f"{name} has more cells than the {most} of the board of {self.size} x {self.size}")
+        return [self._on_board(what, cell) for cell in read]
+
     def _legal_body(self, cells: Iterable[Cell]) -> list[Cell]:
-        body = [self._on_board("the body", cell) for cell in cells]
+        body = self._cells("body", "the body", cells)
         if len(body) < self.start_length:
             raise ValueError(f"the body has {len(body)} cells, fewer than start_length {self.start_length}")
         seen: set[Cell] = set()
