@@ -28,7 +28,9 @@ class Normalisation(NamedTuple):
 
     def of(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Return observations as they are seen.  # of any shape that ends with that of the mean"""
-        return np.asarray(np.clip((observations - self.mean) / self.deviation, -self.limit, self.limit), np.float32)
+        with np.errstate(over="ignore"):  # what is far beyond the limit
+            away = (observations - self.mean) / self.deviation
+        return np.asarray(np.clip(away, -self.limit, self.limit), np.float32)
 
 
 class Shown(Protocol):
@@ -53,6 +55,14 @@ def real_array(values: Any) -> NDArray[Any]:
     if found.dtype.kind not in "biufO" or np.ma.is_masked(values) or nothing:
         raise TypeError("None, texts, dates, tables, complex and masked numbers do not fit, real ones do")
     return found
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a copy of numbers in float32; what is beyond its range is infinite there, without a warning."""
+    if values.dtype == np.float32:
+        return values.copy()
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 class Environment(Protocol):

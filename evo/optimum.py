@@ -82,9 +82,9 @@ def _search(
         assert run_dir is not None
         found = Run(run_dir, trusted=written_here)
         if found.champion_file is None:
-            what = "no finite number for any vector"
+            what = "no finite number, of at most 1e150, for any vector"
             if measures := problem.measures:
-                what = f"no vector finite numbers for all of fitness, {', '.join(measures)}"
+                what = f"no vector finite numbers, of at most 1e150, for all of fitness, {', '.join(measures)}"
             raise ConfigurationError(f"fitness: {problem.name} has given {what}; see {run_dir}")
         test, x = found.test, problem.inside(found.champion.weights)
         assert test is not None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environment import Environment, Frame, Normalisation, real_array
+from evo.environment import Environment, Frame, Normalisation, as_float32, real_array
 from evo.environments.observations import WrongObservation, fits, shown
 from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
@@ -79,7 +79,8 @@ class Instance:
         """Play an action, clipped to its bounds; return GOES_ON, TERMINATED or TRUNCATED. Errors are as in `reset`."""
         if self._continuous:
             space = self._env.action_space
-            action = np.clip(action, space.low, space.high).astype(space.dtype)
+            with np.errstate(over="ignore"):  # float16 without bounds
+                action = np.clip(action, space.low, space.high).astype(space.dtype)
         returned = self._call("step", action)
         self.steps += 1
         if not (isinstance(returned, tuple | list) and len(returned) == 5):
@@ -134,14 +135,16 @@ class Instance:
 
     def _number(self, reward: Any) -> float:
         try:
-            return float(real_array("None" if reward is None else reward).astype(np.float64).reshape(()))
+            found = real_array("None" if reward is None else reward)
+            with np.errstate(over="ignore"):  # a long double is not finite then
+                return float(found.astype(np.float64).reshape(()))
         except (TypeError, ValueError, OverflowError):
             raise self._fault("step", f"the reward {shown(reward)}", "a reward must be a number") from None
 
     def _take(self, hook: str, observation: Any, info: Any, over: bool) -> None:
         try:
             found = real_array(() if observation is None else observation)
-            self.observation = np.array(found, np.float32)  # it may change theirs
+            self.observation = as_float32(found)  # a copy: it may change theirs
         except (TypeError, ValueError, OverflowError):
             must = f"it must be numbers of shape {self.shape}"
             raise self._fault(hook, f"the observation {shown(observation)}", must) from None
@@ -221,7 +224,8 @@ def normalisation_of(make: Callable[[], Any], steps: int) -> Normalisation:
                 episodes += 1
             status = one.step(one.sample())
             value = one.observation.astype(np.float64)
-            total, squares = total + value, squares + value * value
+            with np.errstate(invalid="ignore"):
+                total, squares = total + value, squares + value * value
     if not np.isfinite(squares).all():
         raise ConfigurationError("observations are not finite; use 0")
     mean = total / steps

@@ -171,8 +171,7 @@ def _number(found: Any) -> float:
 
 def _numbers(name: str, values: Any) -> NDArray[np.float32]:
     try:
-        with np.errstate(over="ignore"):
-            return np.array(environment.real_array(values), np.float32)
+        return environment.as_float32(environment.real_array(values))
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(f"{name}: {values!r:.60} is neither a number nor a vector") from None
 

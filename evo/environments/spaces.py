@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import as_float32
 from evo.environments.observations import WrongObservation, checked, is_pixels, shown
 from evo.errors import ConfigurationError
 from evo.lazy import gymnasium, spaces, wrappers
@@ -219,7 +220,7 @@ def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: s
     raw: tuple[int, ...] = space.shape or ()
     if not isinstance(space, spaces.Box):
         size, flatten = stack * spaces.flatdim(space), spaces.flatten
-        return Entry((size,), False, path, raw, lambda seen: np.asarray(flatten(space, check(seen)), np.float32))
+        return Entry((size,), False, path, raw, lambda seen: as_float32(flatten(space, check(seen))))
     shape, pixels = raw or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape
@@ -227,7 +228,7 @@ def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: s
 
     def convert(seen: Any) -> NDArray[np.float32]:
         array = check(seen)
-        frame = np.asarray(np.moveaxis(array, 0, -1) if first else array, np.float32).reshape(own)
+        frame = as_float32(np.moveaxis(array, 0, -1) if first else array).reshape(own)
         return frame / FULL if divided else frame
 
     return Entry((*own[:-1], stack * own[-1]), divided, path, raw, convert)

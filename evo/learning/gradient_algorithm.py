@@ -142,7 +142,8 @@ class GradientMethod(ABC):
     def learned(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
         """Make a generation's updates as `learn`; return its metrics with passes and "seconds_learning"."""
         began = clock.wall()
-        metrics = self.learn(played, generation, frames, should_stop)
+        with np.errstate(over="ignore", invalid="ignore"):  # it ends where a loss or a gradient is not finite
+            metrics = self.learn(played, generation, frames, should_stop)
         self.learner.unload()  # else two generations are in memory while the next one is played
         seconds, examples = clock.wall() - began, metrics.pop("examples")
         passes = {"forward_passes": self.passes * examples, "backward_passes": self.backward_passes * examples}

@@ -213,7 +213,8 @@ class Learner(ABC):
             if not np.isfinite(values[name]).all():
                 raise ResourceError(
                     f"the {name.replace('_', ' ')} of update {self.updates} is not finite, so learning cannot go on; "
-                    "the last commit is intact: resume the run with a smaller learning rate (which needs --fork)"
+                    "the last commit is intact: scale rewards and observations down where they are huge, else resume "
+                    "the run with a smaller learning rate (which needs --fork)"
                 )
         return values
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment
-from evo.environment import ONE_SEARCH, Environment, real_array
+from evo.environment import ONE_SEARCH, Environment, as_float32, real_array
 from evo.errors import DataError
 from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
@@ -104,7 +104,7 @@ class Policy:
         observations [*shape] and state [S] -> [O] and [S], or [B, *shape] and [B, S] -> [B, O] and [B, S]. S is
         `network.memory`, 0 without memory. ValueError: another shape.
         """
-        seen = real_array(self._environment.array_of(observations)).astype(np.float32, copy=False)
+        seen = as_float32(real_array(self._environment.array_of(observations)))
         shape = self.network.shape
         if shape not in (seen.shape, seen.shape[1:]):
             raise ValueError(

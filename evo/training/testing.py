@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 from numbers import Real
 from pathlib import Path
 from statistics import median
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment, Shown, per_task
-from evo.environments.instances import OPEN
+from evo.environments.instances import OPEN, notice_once
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import (
+    LARGEST_FLOAT,
     ActionRule,
     Episodes,
     Evaluator,
@@ -154,9 +155,7 @@ def median_episode(scores: NDArray[np.float64]) -> int:
     return int(scores.argsort(kind="stable")[(len(scores) - 1) // 2])
 
 
-def baselines(
-    environment: Environment, episodes: int, block: int = 0, seconds: float = float("inf")
-) -> Mapping[str, Baseline]:
+def baselines(environment: Environment, episodes: int, block: int = 0, seconds: float = inf) -> Mapping[str, Baseline]:
     """Return the test scores of players that need no learning; empty where there are none.
 
     A player that would take too long is left out.
@@ -169,24 +168,31 @@ def baselines(
 def baseline(environment: Environment, name: str, episodes: int, block: int, seconds: float) -> Baseline | None:
     """Return the test score of a player that needs no learning; None where episodes would take too long, or for ever.
 
-    It plays the first test episodes of a block: as many as take `seconds` by `baseline_seconds`, which is the same
-    number on every machine, and at least two, for an interval. Of a player that takes much longer than it should, fewer
-    episodes count.
+    None too, with a notice, where a score is beyond any limit. It plays the first test episodes of a block: as many as
+    take `seconds` by `baseline_seconds`, which is the same number on every machine, and at least two, for an interval.
+    Of a player that takes much longer than it should, fewer episodes count.
     """
     play, each = environment.baselines[name], environment.baseline_seconds.get(name, USUAL_SECONDS)
     if 2 * each > DEADLINE_FACTOR * seconds:
         return None
-    count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
-    played, began = list[float](), float("inf")
+    count = episodes if seconds == inf else min(episodes, max(2, int(seconds / each)))
+    played, began = list[float](), inf
     while len(played) < count and time.process_time() - began < DEADLINE_FACTOR * seconds:
         (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
         score: Any = play(seed)
         if not isinstance(score, Real):
             wrong = f"the baseline {name} returned {score!r:.40}, and must return a score"
             raise ConfigurationError(f"environment.id: {wrong}")
-        if isnan(score):
+        try:
+            played.append(float(score))
+        except OverflowError:  # a whole number or a fraction
+            played.append(inf)
+        if isnan(played[-1]):
             return None
-        played.append(float(score))
+        if abs(played[-1]) > LARGEST_FLOAT:
+            far = f"it scored {played[-1]:g}, and scores go up to {LARGEST_FLOAT:g}"
+            notice_once(f"the baseline {name} is left out: {far}")
+            return None
         began = min(began, time.process_time())
     return Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))
 

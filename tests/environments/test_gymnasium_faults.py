@@ -43,7 +43,9 @@ def written(tmp_path: Path) -> Written:
     [
         (REWARD, "float('nan')", ".step gave the reward nan"),
         (REWARD, "-float('inf')", ".step gave the reward -inf"),
+        (REWARD, "np.longdouble('1e400')", ".step gave the reward inf"),
         (SHOWN, "float('nan')", " gave an observation with nan at [0]"),
+        ("self.door / 5 - 1], np.float32)", "1e308], np.float64)", " gave an observation with inf at [1]"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ["ga", "ppo"])
@@ -93,6 +95,31 @@ def test_numbers_that_are_not_finite_later_are_named_once(
     words = written((old, new))
     err = called(tmp_path, *words)[1]
     assert err.count(f"note: {str(words[2]).capitalize()}{told}") == 1
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn"])
+def test_rewards_whose_sums_are_beyond_float32_end_a_run_in_a_line(
+    written: Written, tmp_path: Path, algorithm: str
+) -> None:
+    learns = ("--set", "dqn.learning_starts=1") if algorithm == "dqn" else ()
+    words = written((REWARD, "-3e38"), ("1.0 if found", "3e38 if found"))
+    (line,) = called(tmp_path, *words, "--algorithm", algorithm, *learns, code=5)[1].splitlines()[-1:]
+    assert line.startswith(
+        "the loss of update 1 is not finite, so learning cannot go on; the last commit is intact: scale"
+    )
+
+
+@pytest.mark.parametrize(("reward", "scored"), [("1e308", "inf"), ("1e200", "e+201")])
+def test_a_random_player_of_scores_beyond_any_limit_is_left_out_of_a_comparison(
+    written: Written, tmp_path: Path, reward: str, scored: str
+) -> None:
+    words = written((REWARD, reward))
+    called(tmp_path, *words)
+    err = called(tmp_path, "compare", "run", *words[1:3], program="evo", code=5)[1]
+    (line,) = [
+        line for line in err.splitlines() if line.startswith("note: the baseline random is left out: it scored ")
+    ]
+    assert f"{scored}, and scores go up to 1e+150" in line
 
 
 def test_an_episode_without_an_end_is_noticed(

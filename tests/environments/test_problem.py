@@ -352,9 +352,11 @@ def test_a_search_that_has_ended_is_returned_again_and_one_that_found_nothing_sa
     other = evo.minimise(curves.sphere, [1.0, 2.0], run_dir=tmp_path / "run", **few)
     assert (one.fitness, one.calls) == (other.fitness, other.calls)
     np.testing.assert_array_equal(one.x, other.x)
-    with pytest.raises(ConfigurationError, match="has given no finite number for any vector"):
+    with pytest.raises(ConfigurationError, match="has given no finite number, of at most 1e150, for any"):
         evo.minimise(lambda _: np.nan, 2, run_dir=tmp_path / "none", **few)
-    with pytest.raises(ConfigurationError, match="has given no vector finite numbers for all of fitness, cost, risk"):
+    with pytest.raises(
+        ConfigurationError, match="no vector finite numbers, of at most 1e150, for all of fitness, cost, risk"
+    ):
         evo.minimise(lambda _: (1.0, np.nan, 1.0), 2, measures=["cost", "risk"], run_dir=tmp_path / "other", **few)
     monkeypatch.setattr(registry, "_loaded", {})  # as in another process
     with pytest.raises(MissingPluginError, match="was of a script"):
