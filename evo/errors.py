@@ -178,6 +178,12 @@ def refuse_uncallable(progress: object) -> None:
         raise ConfigurationError(f"progress: {progress!r:.40} is not a function, as print is")
 
 
+def refuse_control(*words: str) -> None:
+    """Raise a ConfigurationError where a name or value would forge or hide lines wherever it is shown."""
+    if hidden := next(filter(CONTROL.search, words), ""):
+        raise ConfigurationError(f"'{hidden}': no name or value holds line ends or control characters")
+
+
 def path_of(name: str, value: object) -> Path:
     """Return an argument as a path; ConfigurationError: it cannot be that of a file or a directory."""
     if not isinstance(value, str | os.PathLike) or "\0" in str(value):

@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 
 from evo.cli.arguments import opened, refuse_others
 from evo.errors import (
-    CONTROL,
     FORBIDDEN,
     SHORTAGES,
     ConfigurationError,
@@ -32,6 +31,7 @@ from evo.errors import (
     did_you_mean,
     printable,
     printable_lines,
+    refuse_control,
     typed,
 )
 from evo.plugins import mistakes, registry
@@ -101,8 +101,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     facts: object = None
     try:
         raise_stopped()
-        if hidden := next(filter(CONTROL.search, words), ""):  # it would forge or hide lines wherever it is shown
-            raise ConfigurationError(f"'{printable(hidden)}': no name or value holds line ends or control characters")
+        refuse_control(*words)
         arguments = parser.parse_args(words)
         _refuse_surroundings()
         refuse_others(opened(name, arguments))

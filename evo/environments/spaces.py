@@ -220,7 +220,7 @@ def _entry(path: tuple[Any, ...], space: Any, stack: int, scaled: bool, place: s
     raw: tuple[int, ...] = space.shape or ()
     if not isinstance(space, spaces.Box):
         size, flatten = stack * spaces.flatdim(space), spaces.flatten
-        return Entry((size,), False, path, raw, lambda seen: as_float32(flatten(space, check(seen))))
+        return Entry((size,), False, path, raw, lambda seen: np.asarray(flatten(space, check(seen)), np.float32))
     shape, pixels = raw or (1,), is_pixels(space)
     first, divided = pixels and _has_channels_first(shape), pixels and scaled
     own = (*shape[1:], shape[0]) if first else (*shape, 1) if pixels and len(shape) == 2 else shape

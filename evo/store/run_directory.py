@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from evo.errors import ConfigurationError, DataError, counted, printable
+from evo.errors import ConfigurationError, DataError, counted, printable, refuse_control
 from evo.files.durable import TEMPORARY, lines_of, read_file, replace_file, resources, sync_directory
 from evo.files.layout import (
     CONFIG,
@@ -100,6 +100,7 @@ def occupied(path: Path) -> str:
 
 def refuse_existing(directory: Path, option: str = "--run-dir") -> None:
     """Raise a ConfigurationError that says what to type, unless `option` names a free place or an empty directory."""
+    refuse_control(str(directory))  # no command could name it
     if directory.parts[:1] and directory.parts[0].startswith("~"):
         raise ConfigurationError(f"{directory}: ~ was not expanded by the shell; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))

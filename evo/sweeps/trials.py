@@ -26,6 +26,7 @@ from evo.errors import (
     extra,
     path_of,
     printable,
+    refuse_control,
     refuse_other_than_sets,
     refuse_other_than_whole,
 )
@@ -220,6 +221,7 @@ class PlannedSweep:
         refuse_other_than_sets(sets)
         file = path_of("file", file)
         place = path_of("directory", directory or Path("runs") / f"sweep-{file.stem}")
+        refuse_control(str(place))
         axes_of(over)
         for name, number in (("seeds", seeds), ("retest", retest)):
             refuse_other_than_whole(f"--{name}", number, 1, MOST_SEEDS)

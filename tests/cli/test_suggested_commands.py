@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import evo
+from evo.errors import printable
 from evo.errors import typed as typed_words
 from evo.plugins import registry
 from tests.helpers.calling import SMALL, called, small_with
@@ -91,6 +92,18 @@ def test_a_run_in_a_directory_of_any_name_suggests_commands_that_work(small: Pat
     line = next(line for line in out.splitlines() if " evaluate " in line)
     name = subprocess.run(["bash", "-c", f"printf '%s ' {line}"], check=True, capture_output=True).stdout.split()[4]
     assert "test episodes" in called(small, "evaluate", os.fsdecode(name), program="evo")[0]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "runs/a\x1b[31m", "a\u2028b/run"])
+def test_a_name_that_no_command_takes_is_refused_in_python_too(small: Path, name: str) -> None:
+    experiment = evo.Experiment.load(small / "small.toml")
+    told = re.escape(printable(name)) + "': no name or value holds line ends or control characters$"
+    with pytest.raises(evo.EvoError, match=told):
+        next(evo.train(experiment, small / name))
+    with pytest.raises(evo.EvoError, match=told):
+        evo.sweep(small / "small.toml", "ga.sigma=0.1,0.2", directory=small / name)
+    assert called(small, "small.toml", "--run-dir", name, code=2)[1].startswith(f"'{printable(name)}': no name")
+    assert sorted(os.listdir(small)) == ["small.toml"]
 
 
 TIRING = """
