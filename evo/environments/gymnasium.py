@@ -202,7 +202,7 @@ class GymnasiumEnvironment(environment.Environment):
         known = _known.get(self.options)
         if known is None or known[0] is not spec:  # it may be registered again, as another one
             env = self.env()
-            known = _known[self.options] = spec, spaces_of(env)
+            known = _known[self.options] = spec, spaces_of(env, self.options.stack)
             close(env)
         return known[1]
 

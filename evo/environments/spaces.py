@@ -76,8 +76,11 @@ class Spaces(NamedTuple):
     entries: Mapping[str, Entry] = {}  # arrays of a Dict or Tuple that are not empty
 
 
-def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
-    """Return those of an environment whose observations are a Box, and whose actions are Discrete or a Box."""
+def spaces_of(env: gymnasium.Env[Any, Any], stack: int) -> Spaces:
+    """Return those of an environment whose actions are Discrete or a Box.
+
+    Its observations are a Box, of `stack` frames side by side on the last axis.
+    """
     seen: Any = env.observation_space
     taken: Any = env.action_space
     notices, shape = [], tuple(int(side) for side in seen.shape)
@@ -90,7 +93,8 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
             "better where they are codes"
         )
     entries = {name: entry for name, entry in entries.items() if math.prod(entry.shape)}
-    for first in filter(_has_channels_first, [*(entry.shape for entry in entries.values()), shape]):
+    stacked = [one for one in (*(entry.shape for entry in entries.values()), shape) if one]
+    for first in filter(_has_channels_first, ((*one[:-1], one[-1] // stack) for one in stacked)):
         notices.append(
             f"observations of shape {first} look like pictures whose channels come first, but layers of a cnn take the "
             "last axis as channels: register the environment in a wrapper that moves them there, as "

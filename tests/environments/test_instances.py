@@ -240,10 +240,14 @@ def test_a_single_number_is_an_observation(odd: Callable[..., Any]) -> None:
         (Box(0, 1, (3, 12, 16)), "channels come first"),
         (Box(0, 1, (12, 16, 3)), ""),
         (MultiBinary(4), ""),
+        (Box(0, 1, (4, 4, 1)), ""),
+        (Dict({"a": Box(0, 1, (4, 4, 1)), "b": Box(0, 1, (2,))}), ""),
+        (Dict({"a": Box(0, 1, (3, 12, 2))}), "of shape (3, 12, 2) look like pictures whose channels come first"),
     ],
 )
-def test_pictures_that_may_be_misread_are_noticed(odd: Callable[..., Any], space: Any, said: str) -> None:
-    notices = odd(observations=space).notices
+@pytest.mark.parametrize("stack", [1, 2])
+def test_pictures_that_may_be_misread_are_noticed(odd: Callable[..., Any], space: Any, said: str, stack: int) -> None:
+    notices = odd(observations=space, options={"stack": stack}).notices
     assert (said in notices[0]) if said else not notices
     assert len(notices) == bool(said)
 
