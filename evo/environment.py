@@ -133,8 +133,9 @@ class Environment(Protocol):
 
 
 def per_task(environment: Environment, count: int, usual: int) -> int:
-    """Return how many of `count` episodes or candidates play in a task, fewer than usual where frames are dear."""
-    return max(1, min(usual, count // TASKS)) if environment.dear else usual
+    """Return how many of `count` episodes or candidates play in a task, fewer than usual where they may be dear."""
+    dear = environment.dear or environment.problem is not None
+    return max(1, min(usual, count // TASKS)) if dear else usual
 
 
 class Starts(NamedTuple):

@@ -49,6 +49,13 @@ def experiment(where: Path, name: str, **sections: str) -> Path:
     return where / "mine.toml"
 
 
+def test_a_population_is_cut_into_tasks_enough_for_sixteen_workers(tmp_path: Path) -> None:
+    file = experiment(tmp_path, "fitness")
+    for population, each in ((17, 1), (64, 4), (1024, 16)):
+        wanted = evo.Experiment.load(file, f"sep_cma_es.population={population}", plugins=["tests.plugins.curves"])
+        assert wanted.candidates_per_task == each
+
+
 @pytest.mark.parametrize("algorithm", [*STRATEGIES, *OTHERS])
 def test_a_search_goes_on_from_its_state_and_finds_better_vectors(algorithm: str) -> None:
     def search(generations: int, state: dict[str, np.ndarray] | None = None) -> evo.Search:
