@@ -263,6 +263,14 @@ def _cast(node: Node) -> Signal:
     return x
 
 
+def _slice(node: Node) -> Signal:
+    """Refuse a part of what the network sees, with which a branch begins."""
+    raise node.refuse(
+        "is a Slice: networks with branches are not read from ONNX; describe them in policy.inputs, and start from a "
+        "champion.h5 or a .keras file"
+    )
+
+
 def _shape(node: Node) -> tuple[int | None, ...]:
     """Return the sides that are known."""
     x: Signal = node.inputs[0]
@@ -274,7 +282,7 @@ OF_SIGNALS: dict[str, Callable[[Node], Any]] = {
     "Flatten": _reshape, "GRU": _recurrent, "Gather": _gather, "Gemm": _gemm, "Identity": same,
     "IsNaN": lambda node: Other("nan"), "LSTM": _recurrent, "LayerNormalization": _norm, "LogSoftmax": _end,
     "MatMul": lambda node: _dense(node, node.array(1, 2)), "MaxPool": _pool, "Relu": _activation, "Reshape": _reshape,
-    "Shape": _shape, "Softmax": _end,
+    "Shape": _shape, "Slice": _slice, "Softmax": _end,
     "Squeeze": _squeeze, "Tanh": _activation, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Where": _where,
 }  # fmt: skip
 
@@ -287,7 +295,7 @@ def made_by(node: Node) -> Any:
         if any(one.ended for one in signals) and node.kind not in ("Identity", "Cast", "Squeeze", "Unsqueeze"):
             raise node.refuse(f"is a {node.kind} behind a Softmax or ArgMax, which is known at the end alone")
         if len(signals) > 1 and node.kind != "Where":
-            raise node.refuse(f"is a {node.kind} of two signals: only chains are known")
+            raise node.refuse(f"is a {node.kind} of two signals: only chains are known, and no branches")
         return _computed(OF_SIGNALS, node)
     if any(isinstance(one, Other) for one in given):
         return next(one for one in given if isinstance(one, Other))

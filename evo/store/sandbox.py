@@ -157,7 +157,8 @@ def unpack_model(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
         if data.startswith(BEGINNING):
             found = layers_of_onnx(data)
             weights = found.weights().astype("<f4", copy=False)
-            return facts_of(weights, network_layers(found.network()), {}), weights
+            network = found.network()
+            return facts_of(weights, network_layers(network), {"policy": network.options.model_dump()}), weights
         present = entries(data, source)
         if "about" in present or not {"layers", "vars"} <= present:
             return unpack(data, source)
@@ -174,7 +175,8 @@ def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
 
     try:
         found = layers_in(data)
-        layers = network_layers(found.network())
+        network = found.network()
+        layers = network_layers(network)
         expected = {
             path: Layout("<f4", shape) for (path, _), (_, shape) in zip(found.arrays, layers, strict=True) if path
         }
@@ -186,7 +188,7 @@ def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
         for (path, fill), (_, shape) in zip(found.arrays, layers, strict=True)
     ]
     weights = np.concatenate(parts).astype("<f4", copy=False)
-    return facts_of(weights, layers, {}), weights
+    return facts_of(weights, layers, {"policy": network.options.model_dump()}), weights
 
 
 def _end_with_parent() -> None:

@@ -22,6 +22,7 @@ from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.hashing import FORKED_FROM, first_run
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
+from evo.networks.likeness import refuse_unlike
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code, registry
@@ -49,7 +50,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     ConfigurationError, DataError: as `start_of`.
     """
     refuse_other_than_experiment(experiment)
-    start = start_of(experiment)
+    begun = experiment.path.name == CONFIG
+    start = start_of(experiment, begun=begun)
     setup = setup_of(experiment, environment, None if start is None else start.weights)
     module = find("algorithms", experiment.algorithm)
     plugin = module.__name__ if module.__name__ in loaded() else ""
@@ -69,7 +71,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         size=setup.network.size,
         rules=[kind for kind in RULES if fits(kind, setup.environment, setup.network)],
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
-        of_files=partial(opponents_in_files, experiment),
+        of_files=partial(opponents_in_files, experiment, begun=begun),
     )
 
 
@@ -215,11 +217,11 @@ class Start:
     dropped: int  # of the outputs of another program's model
 
 
-def start_of(experiment: Experiment) -> Start | None:
+def start_of(experiment: Experiment, *, begun: bool = False) -> Start | None:
     """Return what a run starts from, or None where it starts from nothing.
 
     ConfigurationError: the champion is of another network, chooses among other actions, or sees the environment in
-    another way. DataError: it is none.
+    another way. DataError: it is none. A run that has `begun` goes on, whatever the network computes.
     """
     source = experiment.run.init_from
     if not source:
@@ -242,7 +244,7 @@ def start_of(experiment: Experiment) -> Start | None:
             arrays = arrays_of(network, split_layers(champion.weights, champion.layers))
             layers = tuple((name, array.shape) for name, array in arrays.items())
             champion = Champion(np.concatenate([array.ravel() for array in arrays.values()]), layers, {})
-        weights = fit(champion.weights, champion.layers, network)
+        weights = _fitted(experiment, network, champion, begun)
     except ConfigurationError as error:
         raise ConfigurationError(f"run.init_from: {source}: {error}") from error
     if not np.isfinite(weights).all():
@@ -260,19 +262,28 @@ def start_of(experiment: Experiment) -> Start | None:
     )
 
 
-def opponents_in_files(experiment: Experiment) -> NDArray[np.float32]:
+def opponents_in_files(experiment: Experiment, *, begun: bool = False) -> NDArray[np.float32]:
     """Return the networks of `opponents.files`, from the copies where the experiment is a run's.  # [F, P]
 
-    ConfigurationError: one is missing, or of another network. DataError: one is none.
+    ConfigurationError: one is missing, or of another network, as in `start_of`. DataError: one is none.
     """
     network, found = experiment.network(), list[NDArray[np.float32]]()
     for name, option in opponents_named(experiment.environment).items():
         champion = _read(experiment, option, experiment.copies.get(name, Path(name)))
         try:
-            found.append(fit(champion.weights, champion.layers, network))
+            found.append(_fitted(experiment, network, champion, begun))
         except ConfigurationError as error:
             raise ConfigurationError(f"{option}: {name}: {error}") from error
     return np.array(found, np.float32).reshape(-1, network.size)
+
+
+def _fitted(experiment: Experiment, network: Network, champion: Champion, begun: bool) -> NDArray[np.float32]:
+    """Return a champion's weights as `fit`; ConfigurationError also where its file says that it computes otherwise."""
+    weights, policy = fit(champion.weights, champion.layers, network), champion.about.get("policy")
+    if policy is not None and not begun:
+        learning, model = experiment.algorithm if experiment.learns else "", "environment" not in champion.about
+        refuse_unlike(policy, network, learning, any_output=model)
+    return weights
 
 
 def _read(experiment: Experiment, option: str, file: Path, *, models: bool = False) -> Champion:
@@ -306,7 +317,7 @@ def keep(experiment: Experiment, store: Store) -> None:
 
 def handed_over(experiment: Experiment, fitness: float) -> str:
     """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
-    start = start_of(experiment)
+    start = start_of(experiment, begun=True)
     if start is None or start.fitness is None:
         dropped = 0 if start is None else start.dropped
         cut = f" without its last {counted(dropped, 'output') if dropped > 1 else 'output'}" if dropped else ""

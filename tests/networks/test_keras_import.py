@@ -145,6 +145,10 @@ def test_a_run_has_the_layers_of_a_model_and_starts_from_its_weights(tmp_path: P
     start = start_of(loaded)
     assert start is not None
     np.testing.assert_array_equal(start.weights, weights)
+    environment, run = {"id": "catch"}, {"init_from": str(tmp_path / "mine.keras")}
+    otherwise = Experiment.build(policy={"layers": ["dense 8", "relu"]}, environment=environment, run=run)
+    with pytest.raises(ConfigurationError, match=r'has policy\.layers = \["dense 8", "tanh"\], and here it is'):
+        start_of(otherwise)
     for _ in evo.train(loaded, tmp_path / "run"):
         pass
     (tmp_path / "mine.keras").unlink()  # the run has its own copy

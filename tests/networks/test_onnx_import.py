@@ -200,3 +200,15 @@ def test_an_experiment_has_the_layers_of_an_exported_champion_and_starts_from_it
     assert start.weights.tobytes() == weights.tobytes()
     with pytest.raises(DataError, match="not a readable HDF5"):
         read_champion(file)  # as a champion, it is not
+    policy = {"layers": ["dense 8", "tanh"]}
+    otherwise = Experiment.build(policy=policy, environment=catch, run={"init_from": str(file)})
+    with pytest.raises(ConfigurationError, match=r'policy\.layers = \["dense 8", "relu"\], and here it is'):
+        start_of(otherwise)
+
+
+def test_branches_are_refused_with_where_they_can_be_taken_from() -> None:
+    options = Options(inputs={"a": {"layers": ["dense 4", "relu"]}, "b": {}}, dense=[5])
+    network = Network.build(options.resolved(entries={"a": (3,), "b": (2,)}), (5,), 3)
+    told = r"^the node 0_Slice is a Slice: .* branches .* policy\.inputs, .* champion\.h5 or a \.keras file$"
+    with pytest.raises(ConfigurationError, match=told):
+        layers_of_onnx(onnx_model(network, random_weights(network, 1), {}))

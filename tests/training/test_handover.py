@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,10 +14,12 @@ from evo.algorithms import ga
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
+from evo.networks.likeness import refuse_unlike
 from evo.networks.network import Network, Options
 from evo.setup import Setup
 from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
+from evo.training import beginning
 from evo.training.beginning import fit, keep
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of
@@ -138,8 +141,12 @@ def test_a_source_that_changes_while_a_run_begins_is_noticed(small: Path) -> Non
             "it sees the observation 'window'",
         ),
         (("--set", "run.init_from=nowhere"), "nowhere: missing"),
+        (
+            ("--set", "policy.activation=tanh"),
+            'run.init_from: source: its network has policy.activation = "relu", and here it is "tanh"; set that',
+        ),
     ],
-    ids=["layers", "actions", "observation", "nowhere"],
+    ids=["layers", "actions", "observation", "nowhere", "activation"],
 )
 @pytest.mark.parametrize("more", [("--run-dir", "heir"), ("--dry-run",)], ids=["run", "dry run"])
 def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
@@ -149,6 +156,68 @@ def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
     assert told in errors
     assert len(errors.strip().splitlines()) == 1
     assert not (small / "heir").exists()
+
+
+def test_a_run_that_has_begun_from_a_network_that_computed_otherwise_goes_on(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(beginning, "refuse_unlike", lambda *_, **__: None)  # as there was none once
+        summary_of(
+            small, "small.toml", *FROM, "--set", "policy.activation=tanh", "--run-dir", "heir", "--generations", 1
+        )
+    assert summary_of(small, "--resume", "heir", "--generations", 2)["status"] == "done"
+
+
+LIST = {"layers": ["conv 3 3 2 valid", "tanh", "max_pool 2 1 same", "dense 5", "relu"]}
+POOLED = {**LIST, "layers": [*LIST["layers"][:2], "average_pool 2 1 same", *LIST["layers"][3:]]}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "told"),
+    [
+        ({"activation": "tanh"}, {}, 'policy.activation = "tanh", and here it is "relu"; set that'),
+        ({"output": "tanh"}, {}, 'policy.output = "tanh", and here it is ""; set that'),
+        ({"conv": [[3, 3, 4]]}, {"padding": "valid", "activation": "tanh", "conv": [[3, 3, 3]]},
+         'has policy.conv = [[3, 3, 4]] and policy.activation = "relu", and here they are [[3, 3, 3]] and "tanh"; set'),
+        (POOLED, LIST, "average_pool 2 1 same"),
+        ({"conv": [[3, 3, 2]], "activation": "tanh"}, {"layers": ["conv 3 3 2", "relu", "dense 5", "tanh"]},
+         'policy.layers = ["conv 3 3 2 same", "tanh", "dense 5", "tanh"], and here it is ["conv 3 3 2 same", "relu", '),
+        ({"sides": 3}, {}, "its policy.sides is not known here"),
+        ({"kind": "cnn", "conv": [[3, 3, 2]], "dense": [5], "inference": "tensorflow"}, {}, None),
+        ({"layers": ["conv 3 3 2", "relu", "dense 5", "relu"]}, {}, None),
+        ({"kind": "linear"}, {"kind": "mlp", "dense": [], "activation": "tanh"}, None),
+        ({"conv": [[3, 1, 2]], "padding": "valid"}, {"conv": [[3, 1, 2]]}, None),  # both pad nothing
+    ],
+)  # fmt: skip
+def test_networks_of_the_same_arrays_that_compute_otherwise_are_refused_by_their_options(
+    theirs: dict[str, object], ours: dict[str, object], told: str | None
+) -> None:
+    here = {"conv": [[3, 3, 2]], "dense": [5]}
+    net = Network.build(Options(**(ours if ours.keys() & {"layers", "kind"} else {**here, **ours})), (7, 7, 2), 3, 1)
+    policy = theirs if theirs.keys() & {"layers", "kind"} else {**here, **theirs}  # other keys: as by default
+    with nullcontext() if told is None else pytest.raises(ConfigurationError, match=re.escape(told)):
+        refuse_unlike(policy, net, "")
+
+
+def test_outputs_that_an_algorithm_sets_are_said_with_it() -> None:
+    net = network(output="tanh")
+    policy = {"conv": [[3, 3, 2]], "dense": [5]}
+    with pytest.raises(ConfigurationError, match=r'^its .* policy\.output = "", and sac needs "tanh"; start from'):
+        refuse_unlike(policy, net, "sac")
+    refuse_unlike(policy, net, "sac", any_output=True)  # a model of another program
+
+
+def test_entries_whose_layers_compute_otherwise_are_refused_by_their_name() -> None:
+    def of(activation: str) -> Options:
+        options = Options(inputs={"a": {"layers": ["dense 4", activation]}, "b": {}}, dense=[5])
+        return options.resolved(entries={"a": (3,), "b": (2,)})
+
+    net = Network.build(of("relu"), (5,), 3)
+    refuse_unlike(of("relu").model_dump(), net, "")
+    told = 'its network has policy.inputs.a.layers = ["dense 4", "tanh"], and here it is ["dense 4", "relu"]; set that'
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        refuse_unlike(of("tanh").model_dump(), net, "")
 
 
 BOTH = f"""{SMALL}

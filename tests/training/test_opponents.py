@@ -379,6 +379,13 @@ def against(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_an_opponent_whose_network_computes_otherwise_is_refused_by_the_option(against: Path) -> None:
+    words = ("against.toml", "--set", "policy.activation=tanh")
+    told = f'{FILES}: named.h5: its network has policy.activation = "relu", and here it is "tanh"; set that\n'
+    assert called(against, *words, "--run-dir", "run", code=2)[1] == told
+    assert not (against / "run").exists()
+
+
 @pytest.mark.parametrize(("copy", "named", "now"), [("", "2", r"\w{64}"), ("", "", "missing"), ("2", "1", r"\w{64}")])
 def test_a_run_goes_on_against_no_other_opponents_and_is_not_accused_of_them(
     against: Path, copy: str, named: str, now: str
