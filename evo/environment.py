@@ -95,6 +95,11 @@ class Environment(Protocol):
     sources: str = ""  # a hash of the source files of a plug-in's game, which must not change within a run
 
     @property
+    def is_exact(self) -> bool:
+        """Whether one call is a candidate's true fitness: it is of a function that takes no seed."""
+        return self.problem is not None and not self.problem.seeded
+
+    @property
     def unit_actions(self) -> bool:
         """Whether continuous actions are numbers from -1 to 1."""
         return self.action_bounds is None or bool(np.all(np.abs(self.action_bounds) == 1))

@@ -24,6 +24,7 @@ from evo.randomness.streams import Purpose, candidate_keys, draw, stream
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
+FEWEST = 4  # new candidates of an emitter
 PARTS = ("mean", "sigma", "variances", "step_path", "path")  # of an emitter's state
 
 
@@ -41,11 +42,17 @@ class Options(ArchiveOptions):
         """Return the candidates of an emitter per generation."""
         return (self.population - self.reevaluated) // self.emitters
 
+    @property
+    def has_room(self) -> bool:
+        """Whether each emitter has enough new candidates."""
+        return self.batch >= FEWEST
+
     def _check(self) -> None:
         super()._check()
-        if self.batch < 4:
+        if not self.has_room:
             raise ValueError(
-                f"emitters: {self.emitters} share {self.population - self.reevaluated} new candidates; each needs 4"
+                f"emitters: {self.emitters} share {self.population - self.reevaluated} new candidates; each needs "
+                f"{FEWEST}"
             )
 
 

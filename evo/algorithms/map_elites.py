@@ -52,8 +52,9 @@ class ArchiveOptions(AlgorithmOptions):
     alive_bonus: AliveBonus = 0.0
     alive_steps: AliveSteps = 100
     reevaluated: int = Field(
-        128, ge=1, le=LARGEST_POPULATION, description="candidates that play again per generation, at most"
-    )
+        128, ge=1, le=LARGEST_POPULATION,
+        description="candidates that play again per generation, at most; left out, a quarter of a small population",
+    )  # fmt: skip
     descriptors: list[str] = Field(
         ["length"], min_length=1, max_length=4, description='behaviour: "length", "return" or metrics of an episode'
     )
@@ -72,7 +73,14 @@ class ArchiveOptions(AlgorithmOptions):
         """The archive."""
         return "the archive"
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a generation has new candidates besides those that are evaluated again."""
+        return self.reevaluated < self.population
+
     def _check(self) -> None:
+        if "reevaluated" not in self.model_fields_set and not self.has_room:
+            self.__dict__["reevaluated"] = max(1, self.population // 4)  # options are frozen
         if self.reevaluated >= self.population:
             raise ValueError(f"reevaluated: {self.reevaluated} of a population of {self.population}, so none is new")
         for name in ("low", "high", "bins"):

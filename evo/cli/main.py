@@ -124,7 +124,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     except SystemExit:  # --help has been printed
         raise SystemExit(_complete(0)) from None
     except Exception as problem:
-        known = _known(problem)
+        known = failure_of(problem)
         if known is None:
             _say("".join(traceback.format_exception(problem)).rstrip("\n"))
             command = f"{program} {typed(words)}"
@@ -173,7 +173,7 @@ def _refuse_surroundings() -> None:
         raise ConfigurationError("the current directory was deleted; change to one that exists") from error
 
 
-def _known(problem: BaseException) -> EvoError | None:
+def failure_of(problem: BaseException) -> EvoError | None:
     """Return the failure that an exception stands for, or None where it stands for a bug."""
     if isinstance(problem, EvoError):
         return problem

@@ -240,19 +240,18 @@ def ending(
     sick: bool = False,
 ) -> None:
     """Show what came of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
-    champion, no_better = summary.champion, False
+    champion, no_better, environment = summary.champion, False, experiment.make_environment()
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")
     else:
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
-            display.say("test       " + score_text(champion.test).replace("\n", "\n" + 11 * " "))
+            display.say("test       " + score_text(champion.test, environment.is_exact).replace("\n", "\n" + 11 * " "))
             if others := baselines_text(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
             random = (baselines or {}).get(RANDOM)
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
-    environment = experiment.make_environment()
     if game is not None and environment.visible and display.watched and in_foreground(sys.stdout):
         show_end(game, environment)
     directory = str(summary.run_dir)
@@ -264,7 +263,7 @@ def ending(
         display.say(command("evo", "doctor", directory))
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
-    if champion is not None:
+    if champion is not None and not environment.is_exact:
         episodes = 1000 if champion.test is None else 5 * champion.test.episodes  # the same ones would score the same
         display.say(command("evo", "evaluate", directory, "--episodes", str(episodes)))
     total = 2 * max(experiment.generations, summary.generations or 0)

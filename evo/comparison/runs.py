@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evo.config.contents import copies_in, opponents_named
+from evo.config.differences import difference
 from evo.config.environments import environment_of
-from evo.config.experiment import Experiment, difference
+from evo.config.experiment import Experiment
 from evo.errors import (
     ConfigurationError,
     DataError,
@@ -149,8 +150,8 @@ def failed_run(run: PlannedRun, why: BaseException) -> ComparedRun:
     return replace(failed, generations=store.next_generation, spent=store.spent)
 
 
-def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
-    """Raise a ConfigurationError that names every place where something else is than a run of the comparison."""
+def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
+    """Raise a ConfigurationError that names every place where something else is than a planned run."""
     lines = []
     for run in planned:
         if (run.directory / MANIFEST).exists():
@@ -164,7 +165,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
         elif run.directory.exists() and not (run.directory.is_dir() and not any(run.directory.iterdir())):
             lines.append(f"{run.directory}: exists and is not a run")
     if lines:
-        raise ConfigurationError("choose another comparison.directory, or move these away:", *lines)
+        raise ConfigurationError(f"choose another {option}, or move these away:", *lines)
 
 
 @reading_several()

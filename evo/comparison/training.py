@@ -109,8 +109,8 @@ def result_text(run: ComparedRun) -> str:
     """Return what came of a run, in words."""
     if run.score is None:
         return f"failed: {run.failure}"
-    low, high = run.score.ci95
-    interval = f" ({low:z.2f} to {high:z.2f})" if run.score.episodes > 1 else ""
+    (low, high), exact = run.score.ci95, run.experiment.make_environment().is_exact
+    interval = f" ({low:z.2f} to {high:z.2f})" if run.score.episodes > 1 and not exact else ""
     return f"{run.spent.frames:,} frames  score {run.score.mean:z.2f}{interval}  {run.spent.seconds:,.0f} s"
 
 
@@ -121,14 +121,15 @@ def train(
     live: Show | None = None,
     describe: Callable[[ComparedRun], str] = result_text,
     begin: Callable[[PlannedRun], Trained] | None = None,
+    option: str = "comparison.directory",
 ) -> list[ComparedRun]:
     """Train what is not yet trained, and return what came of each run.
 
     `progress` gets a line in the words of `describe` when a run ends; `live` gets one about once a second that says
     how far the others are. Each run has a process of its own, which `begin` starts, and as many train side by side as
-    there are cores for. ConfigurationError: a directory has another run.
+    there are cores for. ConfigurationError: a directory has another run; `option` says where directories are.
     """
-    refuse_other_runs(planned)
+    refuse_other_runs(planned, option)
     found: dict[int, ComparedRun] = {}
     for number, run in _side_by_side(planned, live, begin or _process_of):
         found[number] = run

@@ -15,7 +15,6 @@ from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, did_you_mean, path_of, printable
-from evo.files.hashing import FORKED_FROM
 from evo.files.layout import CONFIG, START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -23,10 +22,9 @@ from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import code, registry, script
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
-from evo.toml import plain, section_text, value_text
+from evo.toml import plain, section_text
 from evo.workers.options import LearnerDevices, WorkersOptions
 
-ARITHMETIC = "learner.arithmetic"  # of an identity
 LEARNING_RULES = "environment.training_generations, version"  # of an identity
 OTHER_OPTIONS = (
     "{}: another version of snake-evo began this run, or its configuration was changed; go on with that version, or "
@@ -308,37 +306,6 @@ def evaluator_of(experiment: Experiment, directory: Path, transitions_from: str 
     )
     evaluator: Evaluator = registry.find("evaluators", workers.backend).make(workers, spec, **how)
     return evaluator
-
-
-def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return a line for every key that differs; arithmetic stands for all that it depends on, code comes last."""
-    others = (code.PLUGINS, FORKED_FROM)
-    ours, theirs = (_flat({key: value for key, value in each.items() if key not in others}) for each in (one, other))
-    keys, common = sorted(ours.keys() | theirs.keys()), ours.keys() & theirs.keys()
-    keys = [key for key in keys if key in common or not key.startswith(CONTENT)]  # other names are in the environment
-    differing = [key for key in keys if ours.get(key) != theirs.get(key)]
-    if ARITHMETIC in differing:
-        differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
-    if one.get(code.GAME) and other.get(code.GAME):
-        differing = [key for key in differing if not key.startswith(f"{code.GAME}.")]
-    options = [f"{printable(key)}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
-    return options + code.changes(one, other)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
-    return flat
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    if values.get(key) is None:
-        return "nothing"
-    try:
-        return value_text(values[key])
-    except TypeError:  # from a manifest that no run has written
-        return "a value that TOML does not have"
 
 
 def _named(tables: Mapping[str, Any]) -> tuple[object, ...]:

@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 from evo import environment
 from evo.errors import ConfigurationError, notice
 from evo.lazy import gymnasium
-from evo.networks.keras_models import MOST_NUMBERS, KerasModel
+from evo.networks.keras_models import MOST_NUMBERS, KerasModel, layers_of
 from evo.options import EnvironmentOptions, added
 from evo.plugins import code, mistakes, registry
 from evo.process import is_passed_on
@@ -203,6 +203,12 @@ class Options(EnvironmentOptions):
         if not value.startswith(PREFIX) or len(parts) > 3 or not all(part.isidentifier() for part in parts):
             raise ValueError(f'"{value:.60}" is not "problem:" and the name of a plug-in')
         return value
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """What is scored; of a model its layers, with a part of its description's SHA-256."""
+        digest = hashlib.sha256(self.model.encode()).hexdigest()[:12]
+        return super().scored | ({"model": f"{layers_of(self.model)} ({digest})"} if self.model else {})
 
     @property
     def in_tensorflow(self) -> bool:

@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, printable
 from evo.lazy import keras
 
 MODULES = {  # of Keras, from which descriptions may name classes
@@ -36,6 +36,8 @@ VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "slice", "__ellipsis__"
 UNUSED = re.compile(r"compile_config|shared_object_id|\w+_(initializer|regularizer|constraint)")
 LARGEST, MOST = 40_000, 4 << 20  # characters of a description, which an experiment file must hold; bytes of its JSON
 MOST_NUMBERS = 1 << 27  # of a vector
+SIZES = ("units", "filters", "kernel_size", "activation")  # of a layer, which are shown
+MOST_SHOWN = 200  # characters of the layers of a model
 WRONG = (  # what a text that is no description of a model may raise
     TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError, zlib.error,
 )  # fmt: skip
@@ -88,7 +90,7 @@ class KerasModel:
 
     def __init__(self, text: str) -> None:
         try:
-            description = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), MOST))
+            description = _described(text)
             check(description["model"])
             with ThreadPoolExecutor(1) as apart:  # what Keras remembers of an unfinished model ends with the thread
                 size = apart.submit(_size, deepcopy(description["model"])).result()
@@ -117,6 +119,30 @@ class KerasModel:
         _set(self._trained, weights)
         _set(self._fixed, self._values)
         return self.model
+
+
+def layers_of(text: object) -> str:
+    """Return the layers of a described model with what each computes, without Keras, as in "Dense 4 relu, Dense 1"."""
+    if not text:
+        return "no Keras model"
+    try:
+        config = _described(str(text))["model"]["config"]
+        shown = (_layer_text(layer) for layer in config["layers"])
+        return printable(", ".join(filter(None, shown)))[:MOST_SHOWN]
+    except WRONG:
+        return "a description that cannot be read"
+
+
+def _layer_text(layer: Mapping[str, Any]) -> str:
+    """Return the class of a layer and its sizes; empty: it is an input."""
+    if layer["class_name"] == "InputLayer":
+        return ""
+    values = [layer["class_name"], *(layer["config"].get(name) for name in SIZES)]
+    return " ".join(str(value) for value in values if value is not None and value != "linear")
+
+
+def _described(text: str) -> Any:
+    return json.loads(zlib.decompressobj().decompress(base64.b64decode(text), MOST))
 
 
 def _size(config: Any) -> int:

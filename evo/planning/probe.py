@@ -6,10 +6,11 @@ others, so that the algorithm learns from, stores and publishes as much as ever.
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter
 
 from evo.config.experiment import Experiment
 from evo.config.sections import Budget
-from evo.errors import ResourceError, first_line
+from evo.errors import ConfigurationError, DataError, EvoError, LockedError, ResourceError, first_line
 from evo.files.layout import CONFIG
 from evo.planning.memory import Peak, Watch
 from evo.plugins import registry
@@ -38,9 +39,10 @@ COMPILING = 2.0  # times as long as any other generation: the first one had to c
 NEVER = 10_000_000  # generations between tests
 FIRST_TASKS = 2  # of a worker, in the first part of a round
 PROGRAM = (
-    "from evo.planning.probe import main; from evo.process import leave; main(sys.argv[1], sys.argv[2:]); "
-    "sys.exit(leave(0))"
+    "from evo.cli.main import failure_of; from evo.planning.probe import main; from evo.process import leave; "
+    "sys.exit(leave(main(sys.argv[1], sys.argv[2:], failure_of)))"
 )
+FAILURES = {one.exit_code: one for one in (EvoError, ConfigurationError, DataError, LockedError, ResourceError)}
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _together(efforts: Sequence[Effort]) -> Effort:
 
 
 def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
-    """Return what a run takes, without compiling kernels; ResourceError or ConfigurationError where it cannot run."""
+    """Return what a run takes, without compiling kernels; the EvoError of the run where it cannot go on."""
     found = _probed(experiment, seconds)
     first, *others = (one.wall for one in found.generations)
     compiled = others and first > max(seconds / SHARE, COMPILING * max(others))
@@ -203,9 +205,19 @@ def _probed(experiment: Experiment, seconds: float) -> Probe:
             process.communicate()
             raise
         if process.returncode:
+            if lines := _lines_of_failure(out):
+                raise FAILURES.get(process.returncode, EvoError)(*lines)
             why = err.strip().splitlines()[-1:] or [f"its process ended with exit code {process.returncode}"]
             raise ResourceError(f"the probe failed: {first_line(why[0])}")
         return replace(MEASURED.validate_json(out.splitlines()[-1]), peak=watch.peak)
+
+
+def _lines_of_failure(out: str) -> list[str]:
+    """Return the lines of the EvoError that a probe has ended with; empty: it ended otherwise."""
+    try:
+        return [str(line) for line in json.loads(out.splitlines()[-1])["failure"]]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return []
 
 
 def _for_a_probe(experiment: Experiment) -> Experiment:
@@ -216,7 +228,20 @@ def _for_a_probe(experiment: Experiment) -> Experiment:
     return replace(experiment, run=run, test=test, sections={**experiment.sections, experiment.algorithm: options})
 
 
-def main(directory: str, words: Sequence[str]) -> None:
+def main(directory: str, words: Sequence[str], failure_of: Callable[[Exception], EvoError | None]) -> int:
+    """Measure, and return the exit code; what `failure_of` knows is printed as one line of JSON."""
+    try:
+        _measure(directory, words)
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        print(json.dumps({"failure": failure.args}), flush=True)
+        return failure.exit_code
+    return 0
+
+
+def _measure(directory: str, words: Sequence[str]) -> None:
     """Train in the directory of a run for some seconds, and print what that took as one line of JSON."""
     seconds, most, spawned, *plugins = words
     registry.load(plugins)

@@ -46,7 +46,7 @@ class Charts:
             return None
         spans = []
         for number, run in enumerate(self.runs):
-            if run.score is not None and run.score.episodes > 1:
+            if run.score is not None and run.score.episodes > 1 and not run.environment.is_exact:
                 low, high = map(rounded, run.score.ci95)
                 spans.append({"run": number, "low": low, "high": high})
         levels = [{"label": name, "value": rounded(other.mean)} for name, other in baselines.items()]

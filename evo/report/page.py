@@ -125,10 +125,11 @@ class Page:
         drawn, first = "validation (solid) and training (dashed)", self.reported[0]
         if not self.several:
             drawn = "the sum of rewards: validation chooses the champion; mean and best are of training"
+        spans = "with the 95 % interval of the last one" if test and test["spans"] else ""
         return section(
             "Scores",
             switch,
-            self.drawn.figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
+            self.drawn.figure(test, "Test score of the champion", spans),
             tables.scores(self.runs, self.baselines),
             self.drawn.figure(returns, "Return", drawn),
             "" if self.several else self.drawn.figure(first.rating, "Rating over time", RATED),

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from evo.config.differences import MODEL
 from evo.config.experiment import Experiment
 from evo.errors import EvoError, counted, printable_lines
+from evo.networks.keras_models import layers_of
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
 from evo.plugins.registry import command
@@ -32,9 +34,16 @@ def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
     for run, score in ((run, run.score) for run in runs):
         if score is not None:
             won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
-            played = [f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}", won, number(score.mean_length)]
+            exact = run.environment.is_exact  # so all episodes are one call
+            played = [
+                "1" if exact else f"{score.episodes:,}",
+                f"{score.median:g}",
+                f"{score.max:g}",
+                won,
+                number(score.mean_length),
+            ]
             who = element("b", "champion" if len(runs) == 1 else run.name)
-            rows.append([who, number(score.mean), interval(score.ci95), *played])
+            rows.append([who, number(score.mean), "exact" if exact else interval(score.ci95), *played])
     if not rows:
         return Markup("")
     for name, other in baselines.items():
@@ -43,13 +52,18 @@ def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
         "The 95 % interval says where a player's mean score would lie if it played all test episodes that there could "
         "be: of a hundred such intervals, about 95 or more hold that mean. It says nothing about other seeds."
     )
-    known = any(run.score is not None and run.score.episodes > 1 for run in runs)
+    known = any(run.score is not None and run.score.episodes > 1 and not run.environment.is_exact for run in runs)
     about = quiet(text, " The other players need no learning." if baselines else "")
     return joined([table(heads, rows, range(1, 8)), *([about] if known else [])])
 
 
 def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
-    """Return the returns by which the champion was chosen, and how much they exceed its test return."""
+    """Return the returns by which the champion was chosen, and how much they exceed its test return.
+
+    Nothing where one call is exact: then no luck is in them.
+    """
+    if run.environment.is_exact:
+        return Markup("")
     rows = list[tuple[str, float, str]]()
     born = ancestry.lineage[0].mean_return if ancestry.lineage else None
     if born is not None and run.origin is not None:
@@ -186,7 +200,8 @@ def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
             default = default.model_dump(exclude_none=True) if isinstance(default, Section) else default
             shown = START if (name, key) == ("run", "init_from") else value
-            yield f"{name}.{key}", value_text(shown), "" if default is None else value_text(default)
+            text = layers_of(value) if f"{name}.{key}" == MODEL else value_text(shown)
+            yield f"{name}.{key}", text, "" if default is None else value_text(default)
 
 
 def _sections(experiment: Experiment) -> dict[str, tuple[Section, dict[str, Any]]]:

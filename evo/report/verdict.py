@@ -110,6 +110,8 @@ def scored(run: Run) -> str:
     if score is None:
         return "Its champion is not tested yet."
     amount = f"{number(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()
+    if run.environment.is_exact:
+        return f"Its champion scores {amount}, exactly: the function takes no seed, and was called once."
     text = f"Its champion scores {amount} on {counted(score.episodes, 'test episode')}"
     text += f" (95 % interval {number(score.ci95[0])} to {number(score.ci95[1])})" if score.episodes > 1 else ""
     return text + (f" and wins {percentage(score.win_rate)} % of them." if score.win_rate else ".")

@@ -93,7 +93,7 @@ def sweep(
 def swept(planned: PlannedSweep, progress: Show | None = None, live: Show | None = None) -> SweepResult:
     """Race the trials and retest the winner; `progress` and `live` are as in `evo.comparison.training.train`."""
     with held(planned.directory):
-        train = partial(train_side_by_side, progress=progress, live=live)
+        train = partial(train_side_by_side, progress=progress, live=live, option="--directory")
         race = Race(planned, planned.journal(), train, progress)
         if planned.chosen is None:
             trials = race.side_by_side(planned.grid)

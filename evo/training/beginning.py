@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.contents import CONTENT, copies_in, opponents_named
-from evo.config.experiment import Experiment, difference
+from evo.config.differences import difference
+from evo.config.experiment import Experiment
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
 from evo.files.durable import read_file, replace_file, resources, sync_directory
@@ -27,7 +28,6 @@ from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
 from evo.plugins import code, registry
 from evo.plugins.mistakes import mistake
-from evo.plugins.registry import find, loaded
 from evo.records import Arrays
 from evo.rollouts.action_rules import RULES, fits
 from evo.store.champion import Champion, Layers, network_layers, split_layers
@@ -53,8 +53,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     begun = experiment.path.name == CONFIG
     start = start_of(experiment, begun=begun)
     setup = setup_of(experiment, environment, None if start is None else start.weights)
-    module = find("algorithms", experiment.algorithm)
-    plugin = module.__name__ if module.__name__ in loaded() else ""
+    module = registry.find("algorithms", experiment.algorithm)
+    plugin = module.__name__ if module.__name__ in registry.loaded() else ""
     algorithm = algorithm_of(experiment, setup)
     if plugin and not (
         isinstance(algorithm.notices, list | tuple) and all(isinstance(one, str) for one in algorithm.notices)

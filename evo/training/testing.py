@@ -77,7 +77,9 @@ def measure(
     outputs are not finite. PoisonError: the network ends its workers.
     """
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
-    each = per_task(environment, episodes, EPISODES_PER_TASK)
+    each = (
+        episodes if environment.is_exact else per_task(environment, episodes, EPISODES_PER_TASK)
+    )  # called once a task
     results = played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.contents import of_copies
+from evo.config.differences import ARITHMETIC, difference
 from evo.config.environments import require_plug_ins
-from evo.config.experiment import ARITHMETIC, LEARNING_RULES, OTHER_OPTIONS, Experiment, difference
+from evo.config.experiment import LEARNING_RULES, OTHER_OPTIONS, Experiment
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
 from evo.files.durable import lines_of

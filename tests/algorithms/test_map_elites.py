@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from evo.algorithms import map_elites
+from evo.algorithms import cma_me, map_elites
 from evo.errors import ConfigurationError
 from evo.records import WORST, Metrics, Request, Result
 from evo.setup import Setup
@@ -201,6 +201,25 @@ def test_a_record_leads_to_the_same_archive() -> None:
 def test_grids_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         make(**options)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "reevaluated"),
+    [
+        (map_elites, {}, 128),
+        (map_elites, {"population": 129}, 128),
+        (map_elites, {"population": 128}, 32),
+        (map_elites, {"population": 2}, 1),
+        (cma_me, {"population": 148}, 128),
+        (cma_me, {"population": 147}, 36),
+        (cma_me, {"population": 132, "emitters": 1}, 128),
+    ],
+)
+def test_the_default_of_those_evaluated_again_leaves_room(
+    module: Any, options: dict[str, int], reevaluated: int
+) -> None:
+    made = module.Options(**options)
+    assert made.reevaluated == made.model_dump()["reevaluated"] == reevaluated
 
 
 def test_an_unknown_descriptor_is_refused_with_those_there_are() -> None:

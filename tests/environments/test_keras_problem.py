@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 import evo
+from evo.comparison.runs import place_of
 from evo.errors import ConfigurationError
 from evo.networks.keras_models import KerasModel, describe
+from evo.report import tables
 from tests.helpers.calling import called
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.plugins import keras_fitness
@@ -33,6 +36,13 @@ def small(units: int = 15) -> Any:
     return keras.Sequential(
         [keras.Input((1,)), layers.Dense(units, "tanh"), layers.Dense(units // 15 * 12, "relu"), layers.Dense(1)]
     )
+
+
+def frozen() -> Any:
+    """Return the small model with a layer that is not trained."""
+    model = small()
+    model.layers[0].trainable = False
+    return model
 
 
 def many_layers() -> Any:
@@ -82,6 +92,27 @@ def test_a_search_with_workers_kills_and_resumes_has_the_bits_of_one_process(
     assert whole.fitness == part.fitness == keras_fitness.exact(part.model)
     assert whole.x.size == {15: 30 + 192 + 13}.get(units, whole.x.size)
     assert units == 15 or whole.x.size > 1_600_000
+
+
+def test_a_resume_with_another_model_names_the_layers_of_both(tmp_path: Path) -> None:
+    few: dict[str, Any] = {**FEW, "algorithm": "sep_cma_es", "generations": 1, "run_dir": tmp_path / "run"}
+    run = evo.maximise(keras_fitness.exact, small(), **few).run
+    other = small()
+    other.layers[1].activation = keras.activations.sigmoid
+    ours = "Dense 15 tanh, Dense 12 relu, Dense 1"
+    for model, told in (
+        (small(30), f"{ours} in the run, Dense 30 tanh, Dense 24 relu, Dense 1 now"),
+        (other, f"{ours} in the run, Dense 15 tanh, Dense 12 sigmoid, Dense 1 now"),
+        (frozen(), f"another Keras model, of the same layers ({ours}) with other options or fixed weights"),
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            evo.maximise(keras_fitness.exact, model, **few)
+        line = next(line for line in str(refused.value).splitlines() if "model" in line)
+        assert line.endswith(f"environment.model: {told}")
+        assert not re.search(r"\w{40}", line)
+    shown = {name: text for name, text, _ in tables.differences(run.config)}
+    assert shown["environment.model"] == ours
+    assert re.search(rf"model {ours} \(\w{{12}}\)", place_of(run.config).game)
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import evo
+from evo.config.experiment import Experiment
 from evo.environments.problem import Problem
 from evo.errors import ConfigurationError, MissingPluginError, ResourceError
 from evo.plugins import registry
@@ -173,6 +174,40 @@ def test_a_mistake_is_a_line(tmp_path: Path, name: str, more: tuple[str, ...], s
     err = called(tmp_path, file, *SMALL, *PLUGIN, "--backend", "serial", *more, code=2)[1]
     assert said in err
     assert "Traceback" not in err
+
+
+def test_a_probe_ends_with_the_line_and_the_exit_code_of_the_run(tmp_path: Path) -> None:
+    words = (experiment(tmp_path, "fails"), *PLUGIN, "--backend", "serial")
+    told = called(tmp_path, "run", *words, program="evo", code=2)[1].splitlines()
+    assert called(tmp_path, "plan", *words, program="evo", code=2)[1].splitlines() == told
+    assert told[0].startswith("plug-in tests.plugins.curves: fails raised ZeroDivisionError: ")
+
+
+def test_the_score_of_an_exact_function_has_no_interval_and_is_of_one_call(tmp_path: Path) -> None:
+    told = "exact: the function takes no seed and was called once"
+    for name, exact in (("sphere", True), ("fitness", False)):
+        out, _ = called(tmp_path, experiment(tmp_path, name), *SMALL, *PLUGIN, "--backend", "serial", "--run-dir", name)
+        again, _ = called(tmp_path, "evaluate", name, *PLUGIN, program="evo")
+        page = re.sub(r"<(script|style).*?</\1>", "", (tmp_path / name / "report.html").read_text(), flags=re.DOTALL)
+        assert [told in out, told in again, "was called once" in page] == 3 * [exact]
+        assert ["interval" in out + again, "evo evaluate" in out, "interval says" in page] == 3 * [not exact]
+        assert ["interval of the last one" in page, "Optimism gap" in page] == 2 * [not exact]
+
+
+def test_an_exact_function_is_called_once_in_a_test(tmp_path: Path) -> None:
+    calls = list[bytes]()
+
+    def fitness(weights: np.ndarray) -> float:
+        calls.append(weights.tobytes())
+        return curves.sphere(weights)
+
+    few: dict[str, Any] = {"generations": 1, "ga": GA, "algorithm": "ga"}
+    counts = []
+    for episodes in (1, 1000):
+        calls.clear()
+        evo.minimise(fitness, 3, run_dir=tmp_path / str(episodes), test={"episodes": episodes}, **few)
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
 
 
 def test_a_function_that_ignores_its_seed_is_reported(tmp_path: Path) -> None:
@@ -432,6 +467,17 @@ def test_an_archive_of_an_exact_function_has_the_best_vector_of_every_cell(tmp_p
     )  # fmt: skip
     assert straight.run.store.state_hash == found.run.store.state_hash
     assert found.fitness == max(best.values())
+
+
+@pytest.mark.parametrize("algorithm", ["map_elites", "cma_me"])
+def test_an_archive_of_a_small_population_needs_no_other_option(tmp_path: Path, algorithm: str) -> None:
+    options = {algorithm: {**GRID, "population": 64}}
+    found = evo.minimise(
+        lambda x: (curves.sphere(x), float(x[0])), 3, measures=["first"], algorithm=algorithm, generations=2,
+        run_dir=tmp_path / "run", **options,
+    )  # fmt: skip
+    assert found.run.config.options.model_dump()["reevaluated"] == 16
+    Experiment.load(tmp_path / "run" / "config.resolved.toml", resolved=True)
 
 
 def test_both_directions_have_the_options_of_one_signature() -> None:

@@ -556,6 +556,17 @@ def test_a_file_or_a_run_in_the_place_of_the_runs_is_named(tmp_path: Path, direc
     assert err == f"--directory: {directory.partition('/')[0]} is a {what}; choose another folder\n"
 
 
+def test_what_is_no_run_of_the_sweep_is_named_with_the_option_of_its_place(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("tiny.toml", "--set", "ga.sigma=0.1", "--seed", "1", "--generations", "1", "--no-report")
+    called(tmp_path, *words, "--run-dir", "there/ga.sigma=0.5-seed1")
+    sweep = ("sweep", "tiny.toml", "--over", "ga.sigma=0.1,0.5", "--seeds", "1", "--directory", "there")
+    _, err = called(tmp_path, *sweep, program="evo", code=2)
+    refused, other = err.splitlines()
+    assert refused == "choose another --directory, or move these away:"
+    assert other == "there/ga.sigma=0.5-seed1: a run with other options: ga.sigma: 0.1 in the run, 0.5 now"
+
+
 @pytest.mark.parametrize("name", ["retest", "retest/ga.sigma=0.5-seed2", "ga.sigma=0.1-seed1"])
 def test_a_link_in_the_place_of_runs_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)

@@ -16,8 +16,9 @@ import pytest
 
 from evo.comparison import training
 from evo.comparison.runs import PlannedRun
+from evo.config.differences import difference
 from evo.config.environments import curriculum_of, environment_of
-from evo.config.experiment import Experiment, difference
+from evo.config.experiment import Experiment
 from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
@@ -404,6 +405,8 @@ def test_a_run_goes_on_against_no_other_opponents_and_is_not_accused_of_them(
     (against / "run" / "opponent-0.h5").unlink(missing_ok=True)
     summary_of(against, "--resume", "run", "--generations", 2, "--no-report")
     assert "DIFFERS" not in called(against, *words, program="evo")[0]
+    shutil.copy(against / "2.h5", against / "named.h5")  # the run has its copy
+    summary_of(against, "--resume", "run", "--generations", 3, "--no-report")
 
 
 def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> None:

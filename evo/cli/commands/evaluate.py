@@ -53,7 +53,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
         if arguments.set:
             print(experiment.environment.title())
             print(printable_lines("\n".join(_changed(run.config, experiment))))
-        print(score_text(score))
+        print(score_text(score, environment.is_exact))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
         if others := baselines_text(baselines, score):
             print(f"baselines on the same episodes, or the first of them:\n{others}")
@@ -64,7 +64,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
 
 def _changed(ours: Experiment, other: Experiment) -> list[str]:
     """Return a line for every option of the environment that another experiment has otherwise than the run."""
-    from evo.config.experiment import difference
+    from evo.config.differences import difference
 
     one, another = ({"environment": each.environment.model_dump()} for each in (ours, other))
     return difference(one, another) or ["no option differs from those of the run"]

@@ -200,8 +200,10 @@ def headline(experiment: Experiment) -> str:
     )
 
 
-def score_text(score: Score) -> str:
-    """Return a test score in two lines, which fit into 80 columns."""
+def score_text(score: Score, exact: bool = False) -> str:
+    """Return a test score in two lines, which fit into 80 columns; in one where one call of a function is `exact`."""
+    if exact:
+        return f"{score.mean:z.2f}, exact: the function takes no seed and was called once"
     low, high = score.ci95
     interval = f", 95 % interval {low:z.2f} to {high:z.2f}" if score.episodes > 1 else ""
     wins = f", won {percentage(score.win_rate)} %" if score.win_rate is not None else ""
