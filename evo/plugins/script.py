@@ -62,6 +62,9 @@ def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
             names.add(name)
         elif module.partition(".")[0] not in {one.partition(".")[0] for one in found} and _is_own(module):
             found[module] = code.of_plugin(module)
+        around = [getattr(cell, "cell_contents", None) for cell in getattr(by, "__closure__", None) or ()]
+        if module == code.MAIN and (inside := [one for one in around if isinstance(one, code.NUMBERS)]):
+            arguments = [arguments, inside]
     digest, defined = _of_main(names)
     if digest:
         with suppress(ValueError, RecursionError):  # they hold themselves
@@ -108,12 +111,39 @@ def _of_main(names: set[str]) -> tuple[str, dict[str, str]]:
         return "", {}
     folder = Path(file).parent if file else Path()
     beside = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
-    texts, defined = repr(sorted({one.text for one in chosen})), set[str]().union(*(one.defines for one in chosen))
+    texts, defined = sorted({one.text for one in chosen}), set[str]().union(*(one.defines for one in chosen))
     named = {name: {one.text for one in chosen if name in one.defines} for name in defined & wanted}
     parts = {name: repr(sorted(own)).encode() for name, own in named.items()}
+    values = _computed((defined & wanted) - written, chosen)
+    parts |= {name: parts[name] + value.encode() for name, value in values.items()}
     parts |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in beside}
     short = {name: hashlib.sha256(text).hexdigest()[:SHORT] for name, text in parts.items()}
-    return hashlib.sha256(texts.encode() + code.digest_of(folder, beside)).hexdigest(), short
+    whole = repr(texts) + (repr(sorted(values.items())) if values else "")
+    return hashlib.sha256(whole.encode() + code.digest_of(folder, beside)).hexdigest(), short
+
+
+def _computed(names: set[str], statements: Sequence[_Statement]) -> dict[str, str]:
+    """Return the numbers and texts of these names, which statements compute; of classes, those in their attributes."""
+    found, now = dict[str, str](), vars(sys.modules[code.MAIN])
+    nodes = [one for statement in statements for one in ast.walk(statement.node)]
+    kept = {name for one in nodes if isinstance(one, ast.Global) for name in one.names}  # as a counter of calls
+    kept |= {one.attr for one in nodes if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)}
+    for one in (one for node in nodes if isinstance(node, ast.ClassDef) for one in node.body):
+        if isinstance(one, ast.Assign) and _is_written_out(one.value):
+            kept |= {target.id for target in one.targets if isinstance(target, ast.Name)}
+    for name in names - kept:
+        of_class = vars(now[name]) if isinstance(now.get(name), type) else {}
+        known = {key: one for key, one in of_class.items() if not key.startswith("__") and key not in kept}
+        values = [f"{key}{one!r}" for key, one in {**known, "": now.get(name)}.items() if isinstance(one, code.NUMBERS)]
+        found |= {name: " ".join(values)} if values else {}
+    return found
+
+
+def _is_written_out(node: ast.expr) -> bool:
+    with suppress(ValueError, TypeError, RecursionError):
+        ast.literal_eval(node)
+        return True
+    return False
 
 
 def _statements(text: str) -> Iterator[_Statement]:

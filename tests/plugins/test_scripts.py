@@ -218,6 +218,27 @@ def test_another_binding_of_a_name_counts_where_its_value_differs(
     assert (digest(monkeypatch, text, later, file=file, FAR=far, STEP=1) != before) == counts
 
 
+def test_numbers_that_a_script_computes_count_and_what_its_code_counts_does_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(cell: str, size: Any = None, **values: Any) -> str:
+        walk = type("Walk", (), {"__module__": "__main__", "size": size})
+        return digest(monkeypatch, cell, made_by=walk, Walk=walk, **values)
+
+    text = WALK.replace("FAR = 3", "FAR = int(sys.argv[1])")
+    assert len({found(text, FAR=3), found(text, FAR=4)}) == 2
+    text = WALK.replace("    def reset", "    size = int(sys.argv[1])\n    def reset")
+    assert len({found(text, 3), found(text, 4)}) == 2
+    assert len({found(text.replace("int(sys.argv[1])", "3"), 3), found(text.replace("int(sys.argv[1])", "3"), 4)}) == 1
+    counter = WALK.replace("FAR = 3", "FAR = int(0)").replace("        super()", "        global FAR\n        FAR += 1")
+    assert len({found(counter, FAR=0), found(counter, FAR=9)}) == 1
+    nested = "def maker(size):\n    return lambda: Walk(size)"
+    exec(nested, named := {"__name__": "__main__"})
+    made = {digest(monkeypatch, WALK, nested, made_by=named["maker"](size)) for size in (1, 2)}
+    assert len(made) == 2
+    assert "" not in made
+
+
 def test_whatever_makes_the_environment_of_a_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(text: str, how: Any) -> str:
         return digest(monkeypatch, WALK + text, file="walk.py", made_by=how)
