@@ -183,8 +183,8 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
         run = Run(directory)
         options, seed, origin = options_of(run), run.config.run.seed, first_run(run.store.identity)
         if other := seen.get((options, seed)):
-            text = "is the same run again: equal options and an equal seed add no evidence; leave one out"
-            raise ConfigurationError(f"{directory} {text} ({other})")
+            text = "have equal options and an equal seed, so they do not count as two seeds; leave one out"
+            raise ConfigurationError(f"{directory} and {other} {text}")
         if other := seen.get((options, origin)):
             text = "have the same first generations (--fork), so they do not count as two seeds; leave one out"
             raise ConfigurationError(f"{directory} and {other} {text}")
