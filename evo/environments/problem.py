@@ -120,6 +120,12 @@ class Problem:
         """What the function computes with, at the first look, since an array may be one that it writes to."""
         return code.of_function(self.fitness)
 
+    def digest(self, first: NDArray[np.float32]) -> str:
+        """Return a digest of the function and its bounds, with a vector where a search begins.  # [P]"""
+        bounds = self.bounds and [one.tobytes() for one in self.bounds]
+        about = repr((self.content, self.minimise, bounds))
+        return hashlib.sha256(about.encode() + first.tobytes()).hexdigest()
+
     def inside(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights within the bounds, as a copy.  # [P] -> [P]"""
         return weights.copy() if self.bounds is None else np.clip(weights, *self.bounds)
@@ -268,10 +274,7 @@ class ProblemEnvironment(environment.Environment):
         """A digest of a function that no module has, which must not change within a run, with its start and bounds."""
         if self.options.id.split(":")[1] != registry.HERE:
             return ""
-        problem = self.problem
-        bounds = problem.bounds and [one.tobytes() for one in problem.bounds]
-        about = repr((problem.content, problem.minimise, bounds))
-        return hashlib.sha256(about.encode() + problem.first.tobytes()).hexdigest()
+        return self.problem.digest(self.problem.first)
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Raise ConfigurationError: there are no episodes to play."""

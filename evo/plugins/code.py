@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import gc
 import hashlib
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from inspect import getattr_static
+from numbers import Number
 from pathlib import Path
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -29,7 +33,7 @@ MAIN = "__main__"  # the script or notebook that runs
 OF_SCRIPT = "the environment or plug-in in this script"
 SHOWN = 4  # parts of a script that a message names, at most
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
-NUMBERS = (int, float, complex, str, bytes, np.generic)  # and texts
+NUMBERS = (Number, str, bytes, np.generic, range)  # and texts
 WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
 
 
@@ -166,14 +170,29 @@ def of_function(function: Any, arrays: bool = True) -> Any:
 
     These are constants, defaults, variables around it, globals, attributes and methods of its object, and numbers of
     modules and attributes of classes, also where a function inside of it reads them, if they are numbers, texts, arrays
-    or functions of its folder. What this code sets, as a counter of calls, is left out; of any other value, such as a
-    list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write to one.
+    or functions of its folder. A method that calls `super()` also reads the attributes of all classes above. What this
+    code sets, as a counter of calls, is left out; of any other value, such as a list, only the type and the name count,
+    and of arrays, without `arrays`, the shape: a function may write to one.
     """
     known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
-    content, start = _Content(getattr(function, "__module__", ""), arrays), function if known else function.__call__
+    start = function if known or _inside(function) else function.__call__
+    innermost = function
+    while inside := _inside(innermost):
+        innermost = inside[0]
+    content = _Content(getattr(innermost, "__module__", ""), arrays)
     content.of(start)  # finds what is set
     content.seen.clear()
     return content.of(start)
+
+
+def _inside(function: Any) -> list[Any]:
+    """Return the function of Python that a partial one, or one that NumPy calls for every number, is made of."""
+    if isinstance(function, functools.partial):
+        return [function.func]
+    if isinstance(function, np.vectorize):
+        return [function.pyfunc]
+    found = gc.get_referents(function) if isinstance(function, np.ufunc) else []  # of np.frompyfunc, which names it not
+    return [one for one in found if callable(one) and not isinstance(one, type)]
 
 
 class _Content:
@@ -199,8 +218,14 @@ class _Content:
             return self.of(value.__func__, value.__self__)
         if isinstance(value, FunctionType):
             return self._of_reading(value, owner)
-        if isinstance(value, NUMBERS):
+        if isinstance(value, NUMBERS) and type(value).__repr__ is not object.__repr__:
             return repr(value)
+        if isinstance(value, Enum):
+            return type(value).__name__, value.name, self.of(value.value)
+        if isinstance(value, frozenset):
+            return type(value).__name__, sorted(repr(self.of(one)) for one in value)
+        if inside := _inside(value):
+            return type(value).__name__, self.of((*inside, getattr(value, "signature", None)))
         if hasattr(value, "__wrapped__"):
             return self.of(value.__wrapped__)
         name = getattr(value, "__name__", "")
@@ -232,9 +257,23 @@ class _Content:
         reads += [("GLOBAL", name, known[name]) for name in sorted(names) if name in known]
         found = [self.of((code, function.__defaults__ or ()))]
         found += [(name, self.of(one)) for kind, name, one in reads if (kind, name) not in self.sets]
+        if isinstance(owner, (tuple, np.ndarray, *NUMBERS)):
+            found.append(self.of(owner))
+        if owner is not None and ("super" in names or "__class__" in code.co_freevars):
+            found += self._inherited(owner, attributes)
         for holder in (owner, *(one for _, _, one in reads if isinstance(one, type | ModuleType))):
             found += self._attributes(holder, attributes, whole=holder is owner and not isinstance(owner, type))
         return found
+
+    def _inherited(self, owner: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the content of these attributes of all classes above that of an object, or above a class."""
+        for parent in (owner if isinstance(owner, type) else type(owner)).__mro__[1:]:
+            for name in sorted(names & vars(parent).keys()):
+                one = vars(parent)[name]
+                one = getattr(one, WRAPPERS.get(type(one), ""), one)
+                foreign = callable(one) and not self._is_own(inspect.unwrap(one))
+                if not foreign and ("ATTR", name) not in self.sets:
+                    yield name, self.of(one, owner)
 
     def _attributes(self, holder: Any, names: set[str], whole: bool) -> Iterator[tuple[str, Any]]:
         """Yield the content of these attributes; where it is `whole`, also of others that the object itself has."""

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.contents import CONTENT, copies_in, opponents_named
-from evo.config.differences import difference
 from evo.config.experiment import Experiment
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
@@ -26,7 +25,7 @@ from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
 from evo.networks.likeness import refuse_unlike
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
-from evo.plugins import code, registry
+from evo.plugins import registry
 from evo.plugins.mistakes import mistake
 from evo.records import Arrays
 from evo.rollouts.action_rules import RULES, fits
@@ -35,6 +34,7 @@ from evo.store.policy import algorithm_of, setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
+from evo.training.resumption import refuse_another
 from evo.training.validation import EPISODES_PER_TASK, Validated
 from evo.workers import devices
 
@@ -131,16 +131,7 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
     """
     store = Store.open(directory)
     try:
-        changed = difference(store.identity, experiment.identity())
-        if changed:
-            other = code.changes(store.identity, experiment.code())
-            elsewhere = "resume it with --fork NAME"
-            of_script = any(code.OF_SCRIPT in line for line in other)
-            if of_script or registry.HERE in str(experiment.environment.id).split(":"):  # none that a command has
-                elsewhere = "choose another run_dir"
-            advice = [f"restore that code, or go on in another run: {elsewhere}"] if other else []
-            what = "code" if other == changed else "options"
-            raise ConfigurationError(f"{directory} was begun with other {what}:", *changed, *advice)
+        refuse_another(experiment, store)
         file = directory / CONFIG
         before = Experiment.load(file, resolved=True, hosts="kept")
         kept = experiment

@@ -13,10 +13,12 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -697,10 +699,94 @@ def by_a_compiled_function(shift: float) -> Callable[[np.ndarray], float]:
     return lambda weights: float(function(weights).sum())
 
 
+class Above:
+    far = 0.0
+
+    @property
+    def place(self) -> float:
+        return self.far
+
+    def __call__(self, weights: np.ndarray) -> float:
+        return shifted(weights, self.place)
+
+
+def by_a_class_above(shift: float) -> Callable[[np.ndarray], float]:
+    class Between(Above):
+        far = shift
+
+    class Below(Between):
+        def __call__(self, weights: np.ndarray) -> float:
+            return 2 * super().__call__(weights)
+
+    return Below()
+
+
+def by_a_method_above(shift: float) -> Callable[[np.ndarray], float]:
+    class Other(Above):
+        def __call__(self, weights: np.ndarray) -> float:
+            return -shifted(weights)
+
+    class Below(Above if shift == 1.0 else Other):  # type: ignore[misc]
+        def __call__(self, weights: np.ndarray) -> float:
+            return 2 * float(super().__call__(weights))
+
+    return Below()
+
+
+class Named(NamedTuple):
+    far: float
+
+    def __call__(self, weights: np.ndarray) -> float:
+        return shifted(weights, self.far)
+
+
+class Place(Enum):
+    NEAR = 1.0
+    FAR = -1.0
+
+
+def by_another_number(kind: Callable[[float], Any]) -> Callable[[float], Callable[[np.ndarray], float]]:
+    def made(shift: float) -> Callable[[np.ndarray], float]:
+        far = kind(shift)
+        return lambda weights: shifted(weights, float(getattr(far, "value", far)))
+
+    return made
+
+
+def by_a_set_in_its_code(shift: float) -> Callable[[np.ndarray], float]:
+    found: dict[str, Any] = {}
+    exec(f"def fitness(x): return float((x ** 2).sum()) + (len(x) in {{3, {shift}}})", found)
+    return cast("Callable[[np.ndarray], float]", found["fitness"])
+
+
+def by_every_number(wrapped: Callable[..., Any]) -> Callable[[float], Callable[[np.ndarray], float]]:
+    def made(shift: float) -> Callable[[np.ndarray], float]:
+        squares = wrapped(lambda one: (one - shift) ** 2)
+        return lambda weights: float(squares(weights).sum())
+
+    return made
+
+
+def by_a_helper(shift: float) -> Callable[..., Any]:
+    found: dict[str, Any] = {"FAR": shift, "__name__": __name__}
+    exec("def helper(x): return float(x[0] - FAR) ** 2\ndef fitness(x): return helper(x)", found)
+    return cast("Callable[..., Any]", found["fitness"])
+
+
 @pytest.mark.parametrize(
     "made",
     [
         by_inner_functions,
+        by_a_class_above,
+        by_a_method_above,
+        Named,
+        by_another_number(Fraction),
+        by_another_number(Decimal),
+        by_another_number(Place),
+        by_a_set_in_its_code,
+        by_every_number(np.vectorize),
+        by_every_number(lambda function: np.frompyfunc(function, 1, 1)),
+        lambda shift: functools.partial(by_a_helper(shift)),
         lambda shift: Apart(shift).fitness,
         Kept,
         by_its_class,
@@ -739,6 +825,22 @@ def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path
     assert searched(quadratic, 5).run.store.next_generation == 5
     with pytest.raises(ConfigurationError, match=r"function differs[^$]*another run: choose another run_dir"):
         searched(lambda weights: float(np.sum(weights**4)), 7)
+
+
+@pytest.mark.parametrize(("first", "second"), [([1.0, 2.0], [1.0, 3.0]), (2, [1.0, 3.0]), ([1.0, 2.0], 2)])
+def test_another_start_alone_is_named_as_that(tmp_path: Path, first: Any, second: Any) -> None:
+    def fitness(weights: np.ndarray) -> float:
+        return float(np.sum(weights**2))
+
+    evo.minimise(fitness, first, generations=2, run_dir=tmp_path / "run")
+    with pytest.raises(ConfigurationError) as refused:
+        evo.minimise(fitness, second, generations=3, run_dir=tmp_path / "run")
+    assert str(refused.value).splitlines()[1:] == [
+        "start: its numbers differ from those that the run began with",
+        "start from those, or go on in another run: choose another run_dir",
+    ]
+    with pytest.raises(ConfigurationError, match="the code of the game or the function differs"):
+        evo.minimise(shifted, second, generations=3, run_dir=tmp_path / "run")
 
 
 def test_a_search_whose_working_directory_changes_goes_on_without_a_word(
