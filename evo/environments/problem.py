@@ -274,7 +274,8 @@ class ProblemEnvironment(environment.Environment):
         """A digest of a function that no module has, which must not change within a run, with its start and bounds."""
         if self.options.id.split(":")[1] != registry.HERE:
             return ""
-        return self.problem.digest(self.problem.first)
+        problem: Problem = self.problem
+        return problem.digest(problem.first)
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Raise ConfigurationError: there are no episodes to play."""

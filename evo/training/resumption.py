@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evo.config.experiment import Experiment, difference
+from evo.config.differences import difference
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.files.layout import START
 from evo.plugins import code, registry
