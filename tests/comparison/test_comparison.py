@@ -273,7 +273,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     assert "4/4  two-ga  seed 2  " in capsys.readouterr().out
     by_runs = formats_of(runs_in([run.directory for run in planned.runs]))
     assert timeless(by_runs) == resumed
-    with pytest.raises(ConfigurationError, match="halves/one-ga-seed1 and .* have equal options and an equal seed"):
+    with pytest.raises(ConfigurationError, match=r"halves/one-ga-seed1 and .* have equal options and an equal seed"):
         runs_in([planned.runs[0].directory] * 2)
     changed = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "halves")
     (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
