@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from evo import clock
-from evo.errors import SHORTAGES, EvoError, notice
+from evo.errors import SHORTAGES, ResourceError, notice
 
 # The system ends it as soon as the thread that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
@@ -62,9 +62,9 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def is_passed_on(error: BaseException) -> bool:
-    """Return whether an exception in a plug-in is no mistake of its author: ours, or a shortage of the system."""
+    """Return whether an exception in a plug-in is no mistake of its author: an interrupt, or a shortage."""
     shortage = isinstance(error, OSError) and error.errno in SHORTAGES
-    return shortage or isinstance(error, EvoError | MemoryError | Stopped)
+    return shortage or isinstance(error, ResourceError | MemoryError | Stopped)
 
 
 def raise_stopped() -> None:

@@ -104,7 +104,7 @@ def spaces_of(env: gymnasium.Env[Any, Any], stack: int) -> Spaces:
     actions, modes = int(taken.shape[0] if continuous else taken.n), (env.metadata or {}).get("render_modes") or ()
     pixels = Pixels(shape) if env.has_wrapper_attr(SCALED) else None
     bounds = (taken.low, taken.high) if continuous else None
-    return Spaces(shape or (1,), actions, continuous, tuple(notices), DRAWN in modes, pixels, bounds, entries)
+    return Spaces(shape, actions, continuous, tuple(notices), DRAWN in modes, pixels, bounds, entries)
 
 
 def with_array_observations(
@@ -133,9 +133,11 @@ def with_array_observations(
     if not isinstance(space, spaces.Box):
         flatten = spaces.flatten  # looked up once, not in every step
         env = wrappers.TransformObservation(env, lambda seen: flatten(space, check(seen)), spaces.flatten_space(space))
-    elif stack > 1 or is_pixels(space):
+    elif stack > 1 or is_pixels(space) or not space.shape:
         env = wrappers.TransformObservation(env, check, space)
     pixels = is_pixels(env.observation_space)
+    if not env.observation_space.shape:  # one number
+        env = wrappers.ReshapeObservation(env, (1,))
     if pixels:
         env = _with_channels_last(env)
     if stack > 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
 
-from evo.errors import ConfigurationError, did_you_mean
+from evo.errors import ConfigurationError, EvoError, did_you_mean
 from evo.process import is_interrupt, is_passed_on
 
 FIELDS = "__dataclass_fields__"
@@ -69,7 +69,7 @@ def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         if is_interrupt(error):
             raise
         what = _untyped(error)
-        if not what and is_passed_on(error):
+        if not what and (isinstance(error, EvoError) or is_passed_on(error)):
             raise
         ended = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         text = "" if isinstance(error, SystemExit) else " ".join(str(error).split())

@@ -19,6 +19,7 @@ from typing import Any
 from evo.errors import ConfigurationError, EvoError, notice, text_of
 from evo.plugins import registry
 from evo.plugins.importing import innermost, module_of_file
+from evo.process import is_passed_on
 
 LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen twice is reported
 MOST_CHOICES = 128  # an action is recorded in a byte
@@ -64,6 +65,13 @@ def raised(error: BaseException) -> ConfigurationError | None:
     frame, place = found
     what = f"{exception_text(error)} ({place})"
     return mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
+
+
+def is_mistake(error: BaseException | None) -> bool:
+    """Return whether an exception is a mistake in an experiment, its game or a plug-in, before or after it is named."""
+    if isinstance(error, Exception | SystemExit) and not is_passed_on(error):
+        error = raised(error) or error
+    return isinstance(error, ConfigurationError)
 
 
 def _packages() -> set[str]:
@@ -148,7 +156,7 @@ def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationErro
 
 def of_function(module: str, name: str, error: BaseException, function: Any = None) -> ConfigurationError:
     """Return the mistake that a failed call of a plug-in's function stands for: where it failed, or is defined."""
-    where = place_of(error) if error.__traceback__ and error.__traceback__.tb_next else ""
+    where = place_of(error, module) if error.__traceback__ and error.__traceback__.tb_next else ""
     if not where and (code := getattr(inspect.unwrap(function), "__code__", None)):
         where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})"
     return mistake(module, name, f"{exception_text(error)}{where}")
@@ -186,9 +194,13 @@ def _is_positive(number: Any) -> bool:
         return False
 
 
-def place_of(error: BaseException) -> str:
-    """Return " (FILE:LINE)" of the last frame of an exception that is not in our packages; empty: all are."""
-    found = innermost(error, lambda package: package not in OURS)
+def place_of(error: BaseException, module: str = "") -> str:
+    """Return " (FILE:LINE)" of the last frame of an exception that is not in our packages; empty: all are.
+
+    Of an error of ours, it is the last one in a plug-in or in the package of `module`, if any is: we called the others.
+    """
+    own = {module.partition(".")[0], *_packages()} - {*OURS} if isinstance(error, EvoError) else set[str]()
+    found = innermost(error, own.__contains__) or innermost(error, lambda package: package not in OURS)
     return f" ({found[1]})" if found else ""
 
 

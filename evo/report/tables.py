@@ -13,7 +13,8 @@ from evo.errors import EvoError, counted, printable_lines
 from evo.networks.keras_models import layers_of
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
-from evo.plugins.registry import command
+from evo.plugins import code
+from evo.plugins.registry import HERE, command
 from evo.report.charts import TIMES, step_named
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
@@ -25,6 +26,7 @@ from evo.training.testing import Baseline
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
 START = "start.h5"  # stands for the champion that a run began with
 END = "END_OF_EXPERIMENT"
+OF_SCRIPT = {code.MAIN, HERE}  # modules that stand for a script or notebook
 
 
 def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
@@ -182,6 +184,12 @@ def provenance(run: Run) -> Markup:
     about = "The state hash is a checksum of everything that was trained."
     if run.fingerprints:
         about += " A fingerprint is a checksum of how this machine rounds."
+    if {*_names_of_code(run)} & OF_SCRIPT:
+        again = (
+            f"The script or notebook that began this run trains the same again, to the same state hash{where}, in a "
+            "run directory of its own. No command does: what was trained is defined there."
+        )
+        return joined([table(["fact", "value"], rows, class_="facts"), quiet(f"{about} {again}")])
     again = f"These lines train the same again, to the same state hash{where}."
     if run.store.next_generation and run.store.lines[0].is_forked:
         again = "It is a fork: it began with the state of another run. These lines begin anew, with the same options."
@@ -190,6 +198,14 @@ def provenance(run: Run) -> Markup:
     typed = f"cat > again.toml <<'{END}'\n{experiment_text(run.config)}{END}\n{train}"
     lines = Markup(html.escape(printable_lines(typed)))
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", lines, tabindex="0")])
+
+
+def _names_of_code(run: Run) -> Iterator[str]:
+    """Yield the names of what a run depends on besides this program: modules, and a function of one."""
+    yield from run.config.environment.id.split(":")
+    yield run.config.algorithm
+    plugins = run.store.identity.get(code.PLUGINS)
+    yield from plugins if isinstance(plugins, Mapping) else ()
 
 
 def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:

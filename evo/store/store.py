@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, LockedError, ResourceError, notice
+from evo.errors import LockedError, ResourceError, notice
 from evo.files.arrays import Arrays
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, next_hash
 from evo.files.layout import MANIFEST
 from evo.files.lock import Held, acquire
+from evo.plugins.mistakes import is_mistake
 from evo.records import Spent
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
@@ -282,10 +283,9 @@ class Store(AbstractContextManager["Store"]):
     def close_after(self, error: BaseException | None) -> bool:
         """Close, and return whether the run directory was removed.
 
-        It is where a mistake in the experiment or its game ends a run that began here before its first generation. The
-        corrected experiment would else find its directory taken, by a run that cannot go on.
+        It is where a mistake ends a run that began here before its first generation: it would be in the way.
         """
-        useless = isinstance(error, ConfigurationError) and self._created and not self.next_generation
+        useless = is_mistake(error) and self._created and not self.next_generation
         if useless:
             with suppress(ResourceError):  # there is nothing to flush
                 shutil.rmtree(self.directory, ignore_errors=True)  # while no other process can resume from it

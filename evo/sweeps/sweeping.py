@@ -8,17 +8,19 @@ the number of trials before, so that a search that was stopped goes on as if it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evo.comparison.methods import Method, method_of
-from evo.comparison.runs import ComparedRun
+from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
 from evo.errors import (
     ConfigurationError,
+    DataError,
     ResourceError,
     counted,
     extra,
@@ -27,6 +29,7 @@ from evo.errors import (
 )
 from evo.files.lock import held
 from evo.plugins import registry
+from evo.store.store import Store
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
 from evo.sweeps.trials import TRIED, Axis, PlannedSweep, Trial, Values, axes_of
 
@@ -181,7 +184,11 @@ class Race:
                 self._say(f"{one.name} stops: {one.stopped}")
 
     def retested(self, trials: Sequence[TrialResult]) -> SweepResult:
-        """Train the winner with fresh seeds."""
+        """Train the winner with fresh seeds; ConfigurationError: a run has gone on since its trial was decided."""
+        for decided in trials:
+            for run in self.settings.planned(decided.trial, SHARES[len(decided.stages) - 1]):
+                after = " after its trial was decided; move it away, and the decision stays"
+                _refuse_longer(run, _generations_in(run.directory), after)
         best = winner(trials)
         assert best is not None
         self._say(f"{best.trial.name} wins; retested on {counted(self.settings.retest, 'fresh seed')}")
@@ -218,12 +225,23 @@ class Race:
 def _within(found: list[ComparedRun]) -> list[ComparedRun]:
     """Return these runs; ConfigurationError: one has trained for longer than the others."""
     for run in found:
-        if run.generations > run.experiment.generations:
-            raise ConfigurationError(
-                f"{run.directory}: has {counted(run.generations, 'generation')}, and the other runs have "
-                f"{run.experiment.generations:,} here, so it was resumed by itself; remove it, and it is trained anew"
-            )
+        _refuse_longer(run, run.generations, "; remove it, and it is trained anew")
     return found
+
+
+def _refuse_longer(run: PlannedRun | ComparedRun, generations: int, then: str) -> None:
+    if generations > run.experiment.generations:
+        raise ConfigurationError(
+            f"{run.directory}: has {counted(generations, 'generation')}, and the other runs have "
+            f"{run.experiment.generations:,} here, so it was resumed by itself{then}"
+        )
+
+
+def _generations_in(directory: Path) -> int:
+    """Return how many generations a run has; 0 where it is gone, or cannot be read."""
+    with suppress(DataError):
+        return Store.read(directory).next_generation
+    return 0
 
 
 def winner(trials: Sequence[TrialResult]) -> TrialResult | None:

@@ -219,16 +219,19 @@ class Recording:
     """An episode as it was played."""
 
     seed: int
-    actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous
+    actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous; none of a fitness function
     score: float
     steps: Transitions | None = None  # what the network saw before each of its actions, and its outputs, if asked for
 
     def facts(self, environment: Environment) -> dict[str, object]:
         """Return what another implementation of the game and the network can be checked with, as JSON values.
 
-        The seed is that with which the environment was reset. Without recorded steps there is no hash of outputs.
+        The seed is that with which the environment was reset. Without recorded steps there is no hash of outputs. A
+        call of a fitness function has no steps.
         """
         seed = self.seed >> 64 - environment.seed_bits
+        if environment.problem is not None:
+            return {"seed": seed, "score": self.score}
         facts: dict[str, object] = {"seed": seed, "steps": len(self.actions), "score": self.score}
         if self.steps is not None and len(self.steps) == len(self.actions):
             facts["outputs_sha256"] = hashlib.sha256(self.steps.outputs.astype("<f4").tobytes()).hexdigest()
@@ -277,9 +280,16 @@ def record(
 
 
 def recording_of(seed: int, result: Result, metrics: Sequence[str], moves: Result | None = None) -> Recording:
-    """Return the one episode of a result that has its actions or its transitions; `moves` has those of all players."""
+    """Return the one episode of a result that has its actions or its transitions; `moves` has those of all players.
+
+    A call of a fitness function has neither.
+    """
     which = moves or result
-    actions = which.transitions.actions if which.actions is None and which.transitions else (which.actions or ())[0]
+    actions: NDArray[Any] = np.empty(0, np.int8)
+    if which.actions is not None:
+        actions = which.actions[0]
+    elif which.transitions is not None:
+        actions = which.transitions.actions
     return Recording(seed, actions, float(score_of(result, metrics)[0]), result.transitions)
 
 

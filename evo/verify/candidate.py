@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, counted
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
 from evo.records import Episodes, Generation, Task, unit_of
@@ -91,7 +91,10 @@ def replay_candidate(
                 recording = recording_of(int(seeds[episode]), seen, environment.episode_metrics, *moves)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
     mean = f"mean return {result.returns.mean() / unit_of(result.returns):.3f}" if finite else "non-finite scores"
-    outcome = f"{mean} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"
+    played = f"{counted(result.returns.size, 'episode')}, {counted(result.frames, 'frame')}"
+    if environment.problem is not None:  # an exact one is called once, whatever the number of seeds
+        played = counted(result.frames, "call")
+    outcome = f"{mean} over {played}; {SOUND}"
     return Replayed(experiment, played_in, weights, outcome, recording)
 
 

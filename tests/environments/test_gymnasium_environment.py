@@ -132,10 +132,12 @@ TAKEN = {  # actions, what they become, an action, and what it is there
     "Grid": (SPACES.MultiDiscrete([[2, 3], [1, 4]], start=[[0, 1], [0, 0]]), 24, 23, [[1, 3], [0, 3]]),
     "Switches": (SPACES.MultiBinary(3), 8, 3, [0, 1, 1]),
     "Half": (SPACES.Box(-1, 1, (2,), np.float16), 2, np.array([0.25, 0.5], np.float16), [0.25, 0.5]),
+    "One": (SPACES.Box(-1, 1, ()), 1, np.array([0.25], np.float32), 0.25),
     "Sheet": (SPACES.Box(-1, 1, (2, 2)), 4, np.arange(4, dtype=np.float32) / 4, [[0, 0.25], [0.5, 0.75]]),
 }
 SHOWN = {  # observations, and the shape that they become
     "Place": (SPACES.Discrete(16), (16,)),
+    "Number": (SPACES.Box(-1, 1, ()), (1,)),
     "Parts": (SPACES.Dict({"a": SPACES.Discrete(3), "b": SPACES.Box(-1, 1, (2, 2))}), (7,)),
     "Pair": (SPACES.Tuple([SPACES.MultiBinary(4), SPACES.MultiDiscrete([2, 3])]), (9,)),
 }

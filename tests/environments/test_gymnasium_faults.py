@@ -167,3 +167,13 @@ def test_a_plan_ends_where_an_environment_leaves_a_thread(written: Written, tmp_
     words = written((option, option + thread))
     with command(tmp_path, "plan", *words[:3], *EVOLVED, program=("-m", "evo")) as process:
         assert process.wait(120) == 0
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_an_error_of_ours_in_an_environment_is_a_mistake_of_it(written: Written, tmp_path: Path, backend: str) -> None:
+    reset = "        super().reset(seed=seed)\n"
+    words = written((reset, f"        import evo\n        evo.Run('absent').champion\n{reset}"))
+    err = called(tmp_path, *words[:-1], backend, code=2)[1].splitlines()[-1]
+    name = str(words[2])
+    assert f"plug-in {name}: {name.capitalize()}.reset raised DataError: absent" in err
+    assert f"({name}.py:" in err

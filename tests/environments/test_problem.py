@@ -418,6 +418,10 @@ def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_
     np.testing.assert_array_equal(alone.run.champion.weights, alone.x)
     assert several.run.config.workers.on_poison == "worst"
     assert "differs" not in capsys.readouterr().err
+    evo.write_report(tmp_path / "one")
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert "The script or notebook that began this run trains the same again" in page
+    assert "These lines train" not in page
 
 
 @pytest.mark.parametrize("algorithm", sampled(["map_elites", "nsga2"]))
@@ -887,6 +891,17 @@ def test_a_search_is_not_accused_of_the_function_of_another_thread(
     with ThreadPoolExecutor(1) as pool:
         found(0.0, progress=lambda row: pool.submit(found, 50.0).result())
     assert "differs" not in "".join(capsys.readouterr())
+
+
+def test_a_call_of_an_exact_function_is_replayed_as_facts(tmp_path: Path) -> None:
+    mine = experiment(tmp_path, "problem")
+    called(tmp_path, mine, *PLUGIN, *SMALL, "--run-dir", "run", "--backend", "serial", "--no-report")
+    of_candidate = ("--generation", 2, "--candidate", 1)
+    for words in ((), of_candidate):
+        out, _ = called(tmp_path, "replay", "run", *PLUGIN, *words, "--json", program="evo")
+        assert json.loads(out.splitlines()[-1]).keys() == {"episode", "seed", "score"}
+    out, _ = called(tmp_path, "replay", "run", *PLUGIN, *of_candidate, program="evo")
+    assert " over 1 call; " in out
 
 
 def test_a_run_is_not_accused_where_the_module_of_its_problem_is_not_named(

@@ -392,3 +392,15 @@ def test_a_draw_below_nothing_ends(written: Written) -> None:
     ):
         environment.check()
     assert environment.env().reset(seed=1)[0].tolist() == [0.0, -1.0]  # compiled code does not raise
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_a_game_that_cannot_be_compiled_leaves_no_run_directory(tmp_path: Path, backend: str) -> None:
+    wrong = SKELETON.replace("return 1.0, True", 'return ([1.0, "x"][action]), True')
+    (tmp_path / "own_wrong.py").write_text(wrong)
+    (tmp_path / "own.toml").write_text('[environment]\nid = "own_wrong"\ncells = 3\n[policy]\nkind = "linear"\n')
+    words = ("own.toml", "--plugin", "own_wrong", "--generations", 1, "--run-dir", "run", "--backend", backend)
+    with command(tmp_path, *words) as trained:
+        told = trained.communicate()[1]
+    assert (trained.returncode, "own_wrong.py" in told, "Numba cannot compile" in told) == (2, True, True), told
+    assert not (tmp_path / "run").exists()

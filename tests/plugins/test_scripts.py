@@ -92,6 +92,10 @@ def test_a_run_of_an_edited_environment_of_a_script_is_not_resumed(folder: Path)
         "run was begun with other code:\nthe code of the environment or plug-in in this script differs from that of "
         "the run: REWARDS\nrestore that code, or go on in another run: choose another run_dir\n"
     )
+    assert not ran(WALK + TRAIN + "    evo.write_report('run')\n", 2).stderr
+    page = Path("run", "report.html").read_text()
+    assert "The script or notebook that began this run trains the same again" in page
+    assert "These lines train" not in page
     assert ran(WALK + TRAIN, 3, "-").stdout.startswith("2\n[] ")  # from the standard input: it has no source
     loops = "from math import *\nfor FAR in (4, 3):\n    print(FAR)\n"
     assert ran(WALK + loops + TRAIN + "for FAR in (4, 5):\n    print(FAR)\n", 4).stdout.startswith("4\n3\n3\n[] ")

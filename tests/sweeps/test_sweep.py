@@ -27,7 +27,7 @@ from evo.files.durable import with_checksum
 from evo.files.layout import FORMAT
 from evo.store.champion import Score
 from evo.sweeps import race
-from evo.sweeps.race import Journal, Standing
+from evo.sweeps.race import SHARES, Journal, Standing
 from evo.sweeps.sweeping import Race, Study, winner
 from evo.sweeps.trials import Axis, PlannedSweep, Values, axes_of, axis_of, different, grid, limited, name_of
 from tests.helpers.calling import ROOT, SMALL, called
@@ -261,6 +261,22 @@ def test_a_run_that_was_resumed_by_itself_decides_nothing(settings: PlannedSweep
         Race(settings, Journal(settings.directory, {}), Longer(scores)).retested(runs)
     with pytest.raises(ConfigurationError, match="seed1: has 4 generations, and the other runs have 1 here"):
         Race(settings, Journal(Path("other"), {}), Longer(scores)).side_by_side(trials)
+
+
+def test_a_run_that_was_resumed_by_itself_after_its_trial_was_decided_is_named(settings: PlannedSweep) -> None:
+    scores = {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0}
+    race = Race(settings, Journal(settings.directory, {}), Trainer(scores))
+    runs = race.side_by_side(trial_of(settings, "ga.sigma=0.1,0.2"))
+    (loser,) = [run for run in runs if run.trial.name == "ga.sigma=0.1"]
+    assert len(loser.stages) == 1
+    planned = settings.planned(loser.trial, SHARES[0])[0]
+    list(evo.train(planned.experiment, planned.directory))
+    race.retested(runs)
+    longer = planned.experiment.run.model_copy(update={"generations": 6})
+    list(evo.train(replace(planned.experiment, run=longer), planned.directory))
+    said = r"ga\.sigma=0\.1-seed1: has 6 generations, and the other runs have 1 here, .* after its trial was decided"
+    with pytest.raises(ConfigurationError, match=said):
+        race.retested(runs)
 
 
 def test_what_was_decided_is_not_decided_again(settings: PlannedSweep) -> None:

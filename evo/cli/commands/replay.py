@@ -175,7 +175,8 @@ def _show(replay: Replay, speed: int, step: int | None, film: Path | None, side:
         print(shown[-1].text(colour=False))
     if replay.choice:
         print(replay.choice)
-    print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
+    length = "" if environment.problem is not None else f" after {counted(len(recording.actions), 'step')}"
+    print(f"{title}: score {recording.score:g}{length}{filmed}")
 
 
 def _is_drawn(arguments: Namespace) -> bool:
