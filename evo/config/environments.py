@@ -10,13 +10,14 @@ from pathlib import Path
 from evo.environment import Curriculum, Environment
 from evo.errors import ConfigurationError, DataError, MissingPluginError, plug_in_advice
 from evo.options import EnvironmentOptions
-from evo.plugins import registry
+from evo.plugins import directory, registry
 from evo.plugins.mistakes import check_environment
 
 PROBLEM = re.compile(r"problem:\w{1,100}(:\w{1,100})?", re.ASCII)
 PLUGIN = re.compile(r"\w{1,100}", re.ASCII)  # the last name of a module
 
 
+@directory.kept()
 def environment_of(options: EnvironmentOptions) -> Environment:
     """Return the environment of these options; ConfigurationError where a plug-in's breaks the protocol."""
     environment = registry.environment_of(options)

@@ -15,9 +15,11 @@ from evo.diagnosis.learning import evolution, gradients
 from evo.diagnosis.memory import memory
 from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
 from evo.environment import RANDOM
+from evo.environments.instances import close
 from evo.errors import EvoError, counted
 from evo.files.layout import CHAMPION
 from evo.numbers import figure, percent
+from evo.plugins import directory
 from evo.plugins.registry import command
 from evo.store.run import Run
 from evo.training.testing import BASELINE_SECONDS, Baseline, baseline
@@ -163,11 +165,12 @@ def far_actions(signs: Signs) -> Checked | None:
     if not environment.continuous:
         return None
     try:
-        env = environment.env()
+        with directory.kept():
+            env = environment.env()
     except EvoError:
         return None
     space: Any = env.action_space
-    env.close()
+    close(env)
     low, high = float(np.min(space.low)), float(np.max(space.high))
     if not math.isfinite(high - low):
         return None

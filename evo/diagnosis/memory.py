@@ -16,6 +16,7 @@ from evo.errors import EvoError, counted
 from evo.learning.hyperparameters import pieces_of
 from evo.networks.network import Network
 from evo.numbers import figure, percent
+from evo.plugins import directory
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource, empty_result
 from evo.rollouts.rollout import LanesKernel
@@ -104,10 +105,12 @@ def _played(signs: Signs, network: Network) -> Ablation | None:
 
     environment, tested = signs.run.environment, signs.run.score
     seeds = seeds_of_test_episodes(EPISODES, BLOCK * (tested.block if tested else 0))
-    renewed = environment.game is None and seed_check(environment) == "renewed"
+    with directory.kept():
+        renewed = environment.game is None and seed_check(environment) == "renewed"
     kernel = LanesKernel(network, None)
     kernel.take(signs.run.champion.weights)
 
+    @directory.kept()
     def play(zeroed: bool) -> tuple[NDArray[np.float64], list[Steps]]:
         steps, episodes = 0, list[Steps]()
 

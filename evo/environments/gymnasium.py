@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
 from evo.lazy import gymnasium, wrappers
 from evo.mistakes import name_of, shown
 from evo.options import IN_TRAINING, EnvironmentOptions, added
-from evo.plugins import importing, mistakes, registry
+from evo.plugins import directory, importing, mistakes, registry
 from evo.process import is_passed_on
 from evo.records import GOES_ON
 
@@ -197,6 +197,7 @@ class GymnasiumEnvironment(environment.Environment):
             raise
 
     @cached_property
+    @directory.kept()
     def _spaces(self) -> Spaces:
         spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
         known = _known.get(self.options)
@@ -256,6 +257,7 @@ class GymnasiumEnvironment(environment.Environment):
                 return math.nan
         return one.total
 
+    @directory.kept()
     def replayed(
         self, seed: int, actions: Sequence[Any], *, pictures: bool = True
     ) -> tuple[list[environment.Shown], float]:
@@ -284,6 +286,7 @@ _known: dict[Options, tuple[Any, Spaces]] = {}  # with what was registered then
 
 
 @lru_cache(maxsize=16)
+@directory.kept()
 def _normalisation_of(options: Options) -> environment.Normalisation:
     try:
         return normalisation_of(GymnasiumEnvironment(options)._raw, options.normalise)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo.environment import Environment, Frame, Normalisation, as_float32, real_array
 from evo.environments.observations import WrongObservation, fits, shown
 from evo.errors import ConfigurationError, notice
-from evo.plugins import mistakes
+from evo.plugins import directory, mistakes
 from evo.process import is_passed_on
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
@@ -171,6 +171,7 @@ class Instance:
         return found.astype(np.int8)
 
 
+@directory.kept()
 def close(env: Any) -> None:
     """Close an environment; what it raises then has no consequence."""
     try:

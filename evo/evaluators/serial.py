@@ -13,6 +13,7 @@ from evo import clock
 from evo.environments.instances import OPEN
 from evo.errors import DeviceError
 from evo.player import RunSpec, make_player
+from evo.plugins import directory
 from evo.process import Stopped
 from evo.records import Effort, Played, Player, Result, Task
 from evo.workers.channel import Failed
@@ -70,7 +71,8 @@ class Serial:
         """
         playing = self._playing = self._playing or _Playing(self._player)
         try:
-            return playing.play(task)
+            with directory.kept():
+                return playing.play(task)
         except KeyboardInterrupt as stop:
             self._playing = None
             atexit.register(_leave, playing, stop.exit_code if isinstance(stop, Stopped) else 130)
@@ -118,6 +120,7 @@ def _leave(playing: _Playing, exit_code: int) -> None:
         os._exit(exit_code)
 
 
+@directory.kept()
 def make(options: Options, spec: RunSpec) -> Serial:
     """Return the evaluator of a run, on the first of its devices."""
     os.environ.update(options.slots(spec.inference)[0])

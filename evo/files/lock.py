@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evo.errors import DataError, LockedError, ResourceError, notice
 from evo.files.durable import open_regular, parted, resources
+from evo.plugins.directory import is_changing
 
 LOCK = "lock"
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # from file systems that do not support them
@@ -120,7 +121,7 @@ class Held:
 
     def __init__(self, directory: Path, lock: int, name: str) -> None:
         self.master, self.lock, self._descriptors = os.getpid(), lock, list[int]()
-        self.absolute = Path(os.path.abspath(directory))
+        self._given, self.absolute = directory, Path(os.path.abspath(directory))
         try:
             with resources("open", directory):
                 self._directory = self._opened(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -141,7 +142,8 @@ class Held:
     def place(self, directory: Path) -> Path:
         """Return the directory, or where it is now if it was renamed. ResourceError: it was removed."""
         ours = os.fstat(self._directory)
-        for path in (directory, self.absolute):  # the latter where the process has another working directory now
+        # The latter where the process has another working directory now, or a user's code changes it meanwhile.
+        for path in (directory, self.absolute)[is_changing() :]:
             with suppress(OSError):
                 if os.path.samestat(ours, os.stat(path)):
                     return path
@@ -150,6 +152,13 @@ class Held:
             if os.path.samestat(ours, os.stat(place)):
                 return place
         raise ResourceError(f"{directory}: the run directory was removed while the run trained")
+
+    def named(self, directory: Path) -> Path:
+        """Return the directory as it was first named, where that leads there from the current one."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._directory), os.stat(self._given)):
+                return self._given
+        return directory
 
     def require(self, directory: Path) -> None:
         """Lock again, with a notice, where the lock's file was deleted or replaced; LockedError: by another process."""

@@ -14,6 +14,7 @@ from traceback import walk_tb
 from types import FrameType, ModuleType
 
 from evo.errors import ConfigurationError, EvoError, did_you_mean
+from evo.plugins import directory
 from evo.process import is_interrupt, is_passed_on
 
 FIELDS = "__dataclass_fields__"
@@ -49,7 +50,8 @@ def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
     """Return a module; ConfigurationError: why it cannot be imported, and what `experiment` lies beside."""
     words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
     try:
-        return import_module(name)
+        with directory.kept():
+            return import_module(name)
     except (ImportError, ValueError, TypeError) as error:
         file = Path(os.path.abspath(name))
         if file.suffix == ".py" and os.path.isfile(file) and not file.is_relative_to(Path.cwd()):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import ConfigurationError, MissingPluginError, did_you_mean, plug_in_advice, typed
 from evo.lazy import gymnasium
+from evo.plugins import directory
 from evo.plugins.importing import imported, is_name, look_here, module_of_file
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def find(folder: str, name: str) -> ModuleType:
     return _loaded.get((folder, name)) or import_module(".".join(["evo", *place.parts]))
 
 
+@directory.kept()
 def environment_of(options: EnvironmentOptions) -> Environment:
     """Return the environment that options describe."""
     environment: Environment = find("environments", module_of(options.id)).make(options)

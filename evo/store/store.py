@@ -277,7 +277,7 @@ class Store(AbstractContextManager["Store"]):
         finally:
             if not isinstance(self._failure, LockedError):
                 self._published.clear()
-            held, self._held = self._held, None
+            self.directory, held, self._held = self._held.named(self.directory), self._held, None
             held.release()
 
     def close_after(self, error: BaseException | None) -> bool:

@@ -22,6 +22,7 @@ from evo.environment import Environment, Shown, per_task
 from evo.environments.instances import OPEN, notice_once
 from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
+from evo.plugins import directory
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import (
     LARGEST_FLOAT,
@@ -167,6 +168,7 @@ def baselines(environment: Environment, episodes: int, block: int = 0, seconds: 
     return {name: score for name, score in found.items() if score is not None}
 
 
+@directory.kept()
 def baseline(environment: Environment, name: str, episodes: int, block: int, seconds: float) -> Baseline | None:
     """Return the test score of a player that needs no learning; None where episodes would take too long, or for ever.
 

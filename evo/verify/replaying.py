@@ -55,7 +55,7 @@ def verify(
     `flags` are those of `Experiment.load`, and set how to play; `show` takes a line on every generation of a whole
     replay. DataError: it is neither a run directory nor a champion.
     """
-    report, place = Report(), path.absolute()
+    report = Report()
     if path.is_file():
         examine_file(path, report, flags or {})
         return report
@@ -69,7 +69,6 @@ def verify(
         report.not_replayable = sum(map(candidates, evidence.lines))
         report.unknown.append("nothing is replayed, for what it needs is not that of the run")
     elif evidence.lines:
-        evidence.directory = place  # an environment may change the current one
         with playing(evidence.experiment) as (evaluator, published):
             Replayer(evidence, evidence.experiment, evaluator, published, report, found, show).play(count)
     return report

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from evo import clock
 from evo.environments.instances import OPEN
 from evo.errors import DeviceLostError, DeviceMemoryError, ResourceError, counted
-from evo.plugins import mistakes
+from evo.plugins import directory, mistakes
 from evo.process import outlive_parent
 from evo.records import Player
 from evo.workers.channel import OUT_OF_MEMORY, Channel, Ending, Failed, GivesUp, Packed, Ready, WorkerSpec
@@ -248,6 +248,7 @@ def _end(child: int) -> Ending:
     return Ending(os.waitstatus_to_exitcode(status), usage.ru_maxrss * UNIT // 1_000_000)
 
 
+@directory.kept()
 def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoReturn:
     """Be a worker: play task after task, until the master closes the channel or dies."""
     try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import chdir
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from evo.config.experiment import Experiment
 from evo.rollouts import gymnasium_episodes
+from evo.run import train
+from evo.store.run import Run
 from tests.helpers.calling import ROOT, called, command
 
 SKELETONS = ROOT / "evo" / "cli" / "skeletons"
@@ -132,15 +136,42 @@ def test_an_episode_without_an_end_is_noticed(
     assert err.count(f"note: an episode of {name} has 50 steps and goes on; environment.max_steps = N ends it") == 1
 
 
-def test_a_run_is_read_where_its_environment_changes_the_directory(written: Written, tmp_path: Path) -> None:
-    reset = "        super().reset(seed=seed)\n"
-    words = written((reset, f"        import os\n        os.chdir('/')\n{reset}"))
-    called(tmp_path, *words, "--set", "test.episodes=5")
-    out, err = called(tmp_path, "verify", "run", *words[1:3], program="evo")
+MADE = '        """Take the options of environment.kwargs; this one has none."""\n'
+RESET = "        super().reset(seed=seed)\n"
+
+
+@pytest.mark.parametrize(("where", "backend"), [(MADE, "serial"), (RESET, "serial"), (RESET, "processes")])
+def test_a_run_is_written_and_read_in_its_place_where_its_environment_changes_the_directory(
+    written: Written, tmp_path: Path, where: str, backend: str
+) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "asset").touch()
+    moved = f"{where}        import os\n        os.chdir({str(tmp_path / 'assets')!r})\n"
+    step = "        self.walker += 1 if action == 1 else -1\n"
+    words = written((where, moved), (step, f"        open('asset').close()\n{step}"))
+    plugin = words[1:3]
+    out, err = called(tmp_path, *words[:-1], backend, "--workers", 2, "--set", "test.episodes=5")
+    assert "python -m evo evaluate run " in out + err
+    out, err = called(tmp_path, "verify", "run", *plugin, program="evo")
     assert "everything that could be checked agrees" in out + err
     for number in (1, 2):
-        line = called(tmp_path, "evaluate", "run", *words[1:3], "--block", 7, "--episodes", 5, program="evo")[0]
+        line = called(tmp_path, "evaluate", "run", *plugin, "--block", 7, "--episodes", 5, program="evo")[0]
         assert ("evaluated on block 7" in line) == (number == 2)
+    for command_line in (("replay", "run", "--json"), ("report", "run"), ("resume", "run", "--generations", 2)):
+        called(tmp_path, *command_line, *plugin, program="evo")
+    experiment = Experiment.load(tmp_path / str(words[0]), algorithm="ga", generations=1, backend=backend)
+    with chdir(tmp_path):
+        assert [row.generation for row in train(experiment, "trained")] == [0]
+        assert Path("trained", "champion.h5").exists()
+        assert len(Run("trained").metrics) == 1
+    assert sorted(path.name for path in (tmp_path / "assets").iterdir()) == ["asset"]
+
+
+def test_a_module_may_change_the_directory_when_it_is_imported(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    words = written(("import gymnasium\n", f"import os\nimport gymnasium\nos.chdir({str(tmp_path / 'assets')!r})\n"))
+    called(tmp_path, *words)
+    assert (tmp_path / "run" / "champion.h5").exists()
 
 
 @pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])

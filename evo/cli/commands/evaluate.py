@@ -38,17 +38,17 @@ def main(arguments: Namespace) -> tuple[int, object]:
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
     block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
-    run, place = Run(arguments.run_dir, flags=flags), arguments.run_dir.absolute()
+    run = Run(arguments.run_dir, flags=flags)
     ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes
     episodes = episodes or run.config.test.episodes
     block = run.config.test.block if block is None else block
     experiment = run.with_environment(arguments.set) if arguments.set else run.config
-    weights = run.champion.weights  # before an environment may change the current directory
+    weights = run.champion.weights
     environment, network = experiment.make_environment(), experiment.network()
     rule = sampled(environment, network) if arguments.mode == "sample" else "greedy"
     with playing(experiment) as (evaluator, published):
         score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
-    looked = looked_at(place, block, episodes) if block and ours else 0
+    looked = looked_at(arguments.run_dir, block, episodes) if block and ours else 0
     if not arguments.json:
         if arguments.set:
             print(experiment.environment.title())

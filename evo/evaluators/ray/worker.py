@@ -20,6 +20,7 @@ from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.guard import Guard
 from evo.player import RunSpec, make_player
+from evo.plugins import directory
 from evo.plugins.code import other_code
 from evo.records import Player, Result, Task
 from evo.workers.channel import OUT_OF_MEMORY, Failed, GivesUp, Packed
@@ -71,6 +72,7 @@ _guard = Guard()
 _given_up: list[str] = []  # why this process plays no more
 
 
+@directory.kept()
 def play(
     code: Mapping[str, str], key: str, packed: Packed, parents: NDArray[np.float32], task: Task, deadline: float
 ) -> RayAnswer | Lost | GivesUp | Failed:
