@@ -40,6 +40,10 @@ class ConfigurationError(EvoError):
     exit_code = 2
 
 
+class OptionError(ConfigurationError, ValueError):
+    """Options of a game that Gymnasium was asked for are wrong."""
+
+
 class MissingPluginError(ConfigurationError):
     """A run or a champion needs a plug-in that the command line does not name."""
 

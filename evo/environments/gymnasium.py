@@ -17,7 +17,7 @@ from evo import environment
 from evo.environments.instances import OPEN, Instance, close, normalisation_of
 from evo.environments.observations import WrongObservation
 from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
-from evo.errors import ConfigurationError, MissingPluginError, plug_in_advice
+from evo.errors import ConfigurationError, MissingPluginError, OptionError, plug_in_advice
 from evo.lazy import gymnasium, wrappers
 from evo.mistakes import name_of, shown
 from evo.options import IN_TRAINING, EnvironmentOptions, added
@@ -183,7 +183,7 @@ class GymnasiumEnvironment(environment.Environment):
                 text += f" Or {advice}" if text.endswith("?") else f"; {advice}. {UNSEEN}"
             raise ConfigurationError(f"environment.id: {text}") from error
         except BaseException as error:
-            if is_passed_on(error):
+            if is_passed_on(error) or isinstance(error, OptionError):  # of a game of ours
                 raise
             key, where = next((key for key in MAKING if getattr(self.options, key)), "id"), mistakes.place_of(error)
             raise ConfigurationError(

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from evo.environment import RANDOM, Environment, Shown, computed_once
-from evo.errors import ConfigurationError
+from evo.errors import OptionError
 from evo.games.checking import check_game, drawn, failures_named
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.plain import PlainGame, random_action
@@ -177,10 +177,6 @@ def game_in(module: str) -> Game:
     """Return the game that a module calls `make`."""
     make: Game = import_module(module).make
     return make
-
-
-class OptionError(ConfigurationError, ValueError):
-    """Options of a game that Gymnasium was asked for are wrong."""
 
 
 def make_env(module: str, /, render_mode: str | None = None, **options: Any) -> Any:
