@@ -170,9 +170,9 @@ def of_function(function: Any, arrays: bool = True) -> Any:
 
     These are constants, defaults, variables around it, globals, attributes and methods of its object, and numbers of
     modules and attributes of classes, also where a function inside of it reads them, if they are numbers, texts, arrays
-    or functions of its folder. A method that calls `super()` also reads the attributes of all classes above. What this
-    code sets, as a counter of calls, is left out; of any other value, such as a list, only the type and the name count,
-    and of arrays, without `arrays`, the shape: a function may write to one.
+    or functions of its folder. A method that calls `super()`, or reads a class above by its name, also reads the
+    attributes of all classes above. What this code sets, as a counter of calls, is left out; of any other value, such
+    as a list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write to one.
     """
     known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
     start = function if known or _inside(function) else function.__call__
@@ -259,15 +259,18 @@ class _Content:
         found += [(name, self.of(one)) for kind, name, one in reads if (kind, name) not in self.sets]
         if isinstance(owner, (tuple, np.ndarray, *NUMBERS)):
             found.append(self.of(owner))
-        if owner is not None and ("super" in names or "__class__" in code.co_freevars):
-            found += self._inherited(owner, attributes)
+        above, held = (owner if isinstance(owner, type) else type(owner)).__mro__[1:], [one for _, _, one in reads]
+        held += [vars(one).get(name) for one in held if isinstance(one, ModuleType) for name in attributes]
+        named = "super" in names or "__class__" in code.co_freevars or {*map(id, above)} & {*map(id, held)}
+        if owner is not None and named:
+            found += self._inherited(owner, above, attributes)
         for holder in (owner, *(one for _, _, one in reads if isinstance(one, type | ModuleType))):
             found += self._attributes(holder, attributes, whole=holder is owner and not isinstance(owner, type))
         return found
 
-    def _inherited(self, owner: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the content of these attributes of all classes above that of an object, or above a class."""
-        for parent in (owner if isinstance(owner, type) else type(owner)).__mro__[1:]:
+    def _inherited(self, owner: Any, above: Sequence[type], names: set[str]) -> Iterator[tuple[str, Any]]:
+        """Yield the content of these attributes of the classes above that of an object, or above a class."""
+        for parent in above:
             for name in sorted(names & vars(parent).keys()):
                 one = vars(parent)[name]
                 one = getattr(one, WRAPPERS.get(type(one), ""), one)

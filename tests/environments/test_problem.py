@@ -737,6 +737,29 @@ def by_a_method_above(shift: float) -> Callable[[np.ndarray], float]:
     return Below()
 
 
+def by_a_class_above_that_is_named(shift: float) -> Callable[[np.ndarray], float]:
+    class Below(Above):
+        far = shift
+
+        def __call__(self, weights: np.ndarray) -> float:
+            return 2 * Above.__call__(self, weights)
+
+    return Below()
+
+
+def by_a_class_above_of_a_module(shift: float) -> Callable[[np.ndarray], float]:
+    module = ModuleType("classes_of_a_script")
+    vars(module)["Above"] = Above
+
+    class Below(Above):
+        far = shift
+
+        def __call__(self, weights: np.ndarray) -> float:
+            return 2 * float(module.Above.__call__(self, weights))
+
+    return Below()
+
+
 class Named(NamedTuple):
     far: float
 
@@ -783,6 +806,8 @@ def by_a_helper(shift: float) -> Callable[..., Any]:
         by_inner_functions,
         by_a_class_above,
         by_a_method_above,
+        by_a_class_above_that_is_named,
+        by_a_class_above_of_a_module,
         Named,
         by_another_number(Fraction),
         by_another_number(Decimal),
