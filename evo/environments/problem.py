@@ -106,14 +106,25 @@ class Problem:
 
     @functools.cached_property
     def seeded(self) -> bool:
-        """Whether the function takes a seed: a second argument without a default, or of this name."""
+        """Whether the function takes a seed: a second argument without a default, or of this name.
+
+        ConfigurationError: it takes any arguments, as one that passes them on does.
+        """
+        function = self.fitness
+        while isinstance(function, np.vectorize):
+            function = function.pyfunc
+        if isinstance(inputs := getattr(function, "nin", None), int):  # of NumPy's kind, also where Numba compiled it
+            return inputs == 2
         try:
-            signature = inspect.signature(self.fitness)
+            signature = inspect.signature(function)
             signature.bind(None, 0)
         except (TypeError, ValueError):  # ValueError: it is built in, as max
             return False
-        second = [*signature.parameters.values()][1:2]
-        return all(one.name == "seed" or one.default is one.empty for one in second)
+        first = [*signature.parameters.values()][:2]
+        if unknown := next((one.name for one in first if one.kind is one.VAR_POSITIONAL), ""):
+            wanted = "write its arguments, (x) or (x, seed), or pass the function that it wraps"
+            raise ConfigurationError(f"fitness: {self.name} takes *{unknown}, which may hold a seed or not; {wanted}")
+        return first[1].name == "seed" or first[1].default is first[1].empty
 
     @functools.cached_property
     def content(self) -> Any:

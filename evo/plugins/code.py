@@ -172,7 +172,7 @@ def of_function(function: Any, arrays: bool = True) -> Any:
     modules and attributes of classes, also where a function inside of it reads them, if they are numbers, texts, arrays
     or functions of its folder. A method that calls `super()`, or reads a class above by its name, also reads the
     attributes of all classes above. What this code sets, as a counter of calls, is left out; of any other value, such
-    as a list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write to one.
+    as a list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write there.
     """
     known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
     start = function if known or _inside(function) else function.__call__

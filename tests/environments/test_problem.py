@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
+import numba
 import numpy as np
 import pytest
 
@@ -611,6 +612,44 @@ def interrupted(*_: object, **__: object) -> None:
 
 def shifted(weights: np.ndarray, shift: float = 0.0) -> float:
     return float(np.sum((weights - shift) ** 2))
+
+
+def passed_on(function: Callable[..., float]) -> Callable[..., float]:
+    def passing(*args: Any, **named: Any) -> float:
+        return function(*args, **named)
+
+    return passing
+
+
+def test_a_wrapped_function_takes_a_seed_where_the_one_in_it_does(tmp_path: Path) -> None:
+    def exact(weights: np.ndarray) -> float:
+        return shifted(weights)
+
+    def noisy(weights: np.ndarray, seed: int) -> float:
+        return shifted(weights, seed % 2)
+
+    for function, shapes in ((exact, "(n)->()"), (noisy, "(n),()->()")):
+        is_noisy = function is noisy
+        whole = np.vectorize(function, signature=shapes)
+        for one in (function, functools.partial(function), functools.wraps(function)(passed_on(function)), whole):
+            assert Problem(one, 2).seeded == is_noisy
+        for unknown in (passed_on(function), functools.partial(whole), lambda weights, *others: 0.0):
+            with pytest.raises(
+                ConfigurationError, match=r"^fitness: \S+ takes \*\w+, which may hold a seed or not; write its"
+            ):
+                evo.minimise(unknown, 2, generations=1, run_dir=tmp_path / "refused")
+        found = evo.minimise(whole, 2, generations=2, run_dir=tmp_path / function.__name__)
+        assert found.run.config.validation.episodes == (100 if is_noisy else 1)
+    compiled = numba.guvectorize(["void(float32[:], float32[:])"], "(n)->()")(lambda weights, out: None)
+    assert not Problem(compiled, 2).seeded
+    assert not (tmp_path / "refused").exists()
+    (tmp_path / "passes_on.py").write_text("def fitness(*args):\n    return 0.0\n")
+    text = '[run]\nalgorithm = "snes"\n[environment]\nid = "problem:passes_on"\nsize = 2\n'
+    (tmp_path / "mine.toml").write_text(text)
+    err = called(tmp_path, "mine.toml", "--plugin", "passes_on", "--run-dir", "refused", code=2)[1]
+    assert err.startswith("fitness: fitness takes *args, which may hold a seed or not; write its arguments, (x) or")
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "refused").exists()
 
 
 class Shifted:
