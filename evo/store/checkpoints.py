@@ -19,6 +19,7 @@ from evo.files.arrays import Arrays, Layout, checked, decode, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.hashing import Digests, array_digest, frozen
 from evo.files.layout import POPULATION, PUBLISHED, RECORDS
+from evo.plugins.directory import is_changing
 from evo.store.manifest import FileStamp, Line
 
 KEEP_LAST = 3  # checkpoints kept, and the best and every `keep_every`-th
@@ -156,7 +157,8 @@ class Records(Sequence[dict[str, NDArray[np.generic]]]):
     """
 
     def __init__(self, directory: Path, lines: Sequence[Line]) -> None:
-        self._directory, self._lines = directory, lines
+        # A user's code may be elsewhere when it asks for them.
+        self._directory, self._lines = directory.absolute() if is_changing() else directory, lines
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -16,6 +16,7 @@ from evo.environment import ONE_SEARCH, Environment, as_float32, real_array
 from evo.errors import DataError
 from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
+from evo.plugins import directory
 from evo.plugins.mistakes import mistake
 from evo.plugins.registry import find, loaded
 from evo.records import Algorithm, Arrays, unit_of
@@ -168,6 +169,7 @@ def algorithm_of(experiment: Experiment, setup: Setup) -> Algorithm:
     module = find("algorithms", experiment.algorithm)
     plugin = module.__name__ if module.__name__ in loaded() else ""
 
+    @directory.kept()
     def make(setup: Setup) -> Algorithm:
         algorithm: Algorithm = module.make(experiment.options, setup)
         if plugin and Algorithm not in type(algorithm).__mro__:

@@ -16,6 +16,7 @@ from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.files.arrays import NAME
 from evo.networks.candidates import unpublished
+from evo.plugins import directory
 from evo.plugins.mistakes import is_named, mistake
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
@@ -110,7 +111,8 @@ class Validated:
         self._expect(hasattr(rounds, "send"), "generation", rounds)
         while True:
             try:
-                request = rounds.send(results)  # type: ignore[arg-type]
+                with directory.kept():
+                    request = rounds.send(results)  # type: ignore[arg-type]
             except StopIteration as end:
                 metrics: Metrics = end.value
                 break
@@ -213,19 +215,21 @@ class Validated:
 
         ValueError: the algorithm uses a name that is the trainer's.
         """
-        own = self._arrays("state", self.algorithm.state())
+        own = self._arrays("state", self.algorithm.state)
         if taken := own.keys() & OURS:
             raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
         return {**own, **self.opponents.state(), WEIGHTS: self._champion, ORIGIN: self._origin}
 
     def record(self) -> Arrays:
         """Return what the algorithm did in the last generation."""
-        return self._arrays("record", self.algorithm.record())
+        return self._arrays("record", self.algorithm.record)
 
+    @directory.kept()
     def close(self) -> None:
         """Release what the algorithm holds."""
         self.algorithm.close()
 
+    @directory.kept()
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a checkpoint and the records of all generations up to it."""
         own = _own(state)
@@ -251,7 +255,8 @@ class Validated:
         """
         self._begin_hall()
         try:
-            self.algorithm.restore(_own(state), ())
+            with directory.kept():
+                self.algorithm.restore(_own(state), ())
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             what = f"there is no array {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigurationError(
@@ -263,6 +268,7 @@ class Validated:
         if self._of_files is not None and self.opponents.keeps:
             self.opponents.begin(self._of_files())
 
+    @directory.kept()
     def _finalists(self) -> Finalists:
         found = self.algorithm.finalists(self._options.finalists)
         self._expect(isinstance(found, Finalists), "finalists", found)
@@ -277,7 +283,9 @@ class Validated:
         fits = isinstance(weights, np.ndarray) and weights.ndim == 2 and weights.dtype == np.float32
         return fits and self._size in (0, weights.shape[1])
 
-    def _arrays(self, hook: str, found: Arrays) -> Arrays:
+    @directory.kept()
+    def _arrays(self, hook: str, read: Callable[[], Arrays]) -> Arrays:
+        found = read()
         if self._plugin:
             fits = is_named(found) and all(isinstance(array, np.ndarray) for array in found.values())
             self._expect(fits, hook, found)

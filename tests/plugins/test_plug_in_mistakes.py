@@ -331,6 +331,41 @@ def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(small: Pat
     assert "agrees: 2 generations" in anew(small, "verify", "run", *plugin)[0]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "        self.seed = setup.seed\n",
+        "        zero, seeds = ",
+        "        return Finalists(",
+        '        return {"position"',
+        "        return self.played\n",
+    ],
+)
+def test_a_run_is_written_and_read_in_its_place_where_its_algorithm_changes_the_directory(
+    small: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (small / "assets").mkdir()
+    (small / "assets" / "asset").touch()
+    name = written(small, CLIMBER, line, f"        import os; os.chdir({str(small / 'assets')!r})\n{line}")
+    text = (small / f"{name}.py").read_text()
+    used = "        self.weights = self.weights + np", '        self.weights = np.array(state["position"]'
+    for one in used if "self.seed" in line else used[:1] if "zero, seeds" in line else ():
+        assert text.count(one) == 1
+        text = text.replace(one, f"        open('asset').close()\n{one}")
+    (small / f"{name}.py").write_text(
+        text.replace("        self.weights = np.array(s", "        list(records)\n        self.weights = np.array(s")
+    )
+    monkeypatch.chdir(small)
+    plugin = ("--plugin", name)
+    begun = called(small, "small.toml", *plugin, "--algorithm", name, "--generations", 1, "--run-dir", "run")
+    assert "python -m evo evaluate run " in "".join(begun)
+    called(small, "resume", "run", "--generations", 2, *plugin, program="evo")
+    assert "agrees: 2 generations" in called(small, "verify", "run", *plugin, program="evo")[0]
+    assert Path.cwd() == small
+    assert os.listdir("assets") == ["asset"]
+    assert {"report.html", "champion.h5"} <= {*os.listdir("run")}
+
+
 def test_files_of_its_folder_that_a_plug_in_imports_are_its_code_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
