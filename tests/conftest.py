@@ -78,7 +78,8 @@ def quick_readings() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget afterwards which plug-ins a test has loaded, and from where."""
+    """Forget afterwards which plug-ins a test has loaded, and from where, and what it has made."""
+    registry._made_last.set("")
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(sys, "path", list(sys.path))
 

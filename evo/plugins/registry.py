@@ -10,8 +10,9 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -32,11 +33,14 @@ PROBLEMS = "problems"  # what a plug-in with a fitness function plugs into
 # What the search of this thread searches, by its name in HERE, where another thread may have another one of that name.
 searched_here: ContextVar[Mapping[str, Any]] = ContextVar("searched_here", default=MappingProxyType({}))
 HERE = "functions_of_this_process"  # the module that stands for functions of no module that could be imported
+OF_SCRIPT = "needs the script: no command finds what that defines"
 OPERATORS = "operators"  # what a plug-in of functions plugs into, which options name
 PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
 
 Plugin = str | ModuleType  # a module, its name, or its file
 _loaded: dict[tuple[str, str], ModuleType] = {}
+_registered_by_them = set[str]()  # names of Gymnasium
+_made_last: ContextVar[str] = ContextVar("_made_last", default="")  # the id of the environment that commands are about
 
 
 def names(folder: str, function: str = "make") -> list[str]:
@@ -65,6 +69,7 @@ def find(folder: str, name: str) -> ModuleType:
 def environment_of(options: EnvironmentOptions) -> Environment:
     """Return the environment that options describe."""
     environment: Environment = find("environments", module_of(options.id)).make(options)
+    _made_last.set(options.id)
     return environment
 
 
@@ -113,6 +118,7 @@ def load(modules: Iterable[Plugin], experiment: str | Path | None = None) -> Non
         make = getattr(module, "make", None)
         folder = getattr(module, "plugs_into", getattr(make, "plugs_into", None))
         after = _registered()
+        _registered_by_them.update(after.keys() - before)
         registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
         if folder is None and _problem_of(module, "") is not None:
             folder = PROBLEMS
@@ -272,12 +278,45 @@ def script_has_results() -> bool:
     return bool(folders - {"", "evaluators"}) and not _declared_by(make)
 
 
+def registering(identifier: str) -> tuple[str, ...] | None:
+    """Return the module that registers an environment where no plug-in does; None: it needs what a script defines."""
+    kind, _, name = identifier.partition(":")
+    if name.partition(":")[0] == HERE or sys.modules["__main__"] in _loaded.values():
+        return None
+    spec = gymnasium.registry.get(name) if kind == "gymnasium" else None
+    if spec is None or name in _registered_by_them:
+        return ()
+    made: Any = spec.entry_point
+    while isinstance(made, partial):
+        made = made.func
+    own = str(getattr(made, "__module__", made)).partition(":")[0]
+    first = own.partition(".")[0]
+    if first in {"evo", "snake", "gymnasium", *(one.partition(".")[0] for one in loaded())}:
+        return ()
+    if re.search(rf"register\(\s*(id\s*=\s*)?['\"]{re.escape(name)}['\"]", _text(sys.modules["__main__"])):
+        return None  # a class of a module, by the script
+    there = [one for one in sys.modules if one.partition(".")[0] == first != "__main__"]
+    found = (one for one in sorted(there, key=lambda one: one != own) if "register(" in _text(sys.modules[one]))
+    return next(((one,) for one in found), None)
+
+
+def _text(module: ModuleType) -> str:
+    """Return the source of a module, or the cells of a notebook; of what is compiled, nothing."""
+    file = getattr(module, "__file__", None) or ""
+    with suppress(OSError, ValueError):
+        if file.endswith(".py"):
+            return Path(file).read_text("utf-8")
+    return "\n".join(map(str, getattr(module, "In", ())))
+
+
 def command(*words: str) -> str:
     """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs.
 
-    After `evo` and its command comes a path, which may begin with a dash.
+    After `evo` and its command comes a path, which may begin with a dash. Where it needs what a script defines, a
+    comment says so.
     """
-    modules = [word for name in loaded() for word in ("--plugin", name)]
+    found = registering(_made_last.get())
+    modules = [word for name in (*loaded(), *(found or ())) for word in ("--plugin", name)]
     if words[0] == "evo" and words[2].startswith("-"):
         words = (*words[:2], f"./{words[2]}", *words[3:])
-    return typed(["python", "-m", *words, *modules])
+    return typed(["python", "-m", *words, *modules]) + ("" if found is not None else f" # {OF_SCRIPT}")

@@ -14,7 +14,7 @@ from evo.networks.keras_models import layers_of
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
 from evo.plugins import code
-from evo.plugins.registry import HERE, command
+from evo.plugins.registry import HERE, command, registering
 from evo.report.charts import TIMES, step_named
 from evo.report.html import Markup, details, element, joined, quiet, table
 from evo.report.records import Ancestry
@@ -184,7 +184,7 @@ def provenance(run: Run) -> Markup:
     about = "The state hash is a checksum of everything that was trained."
     if run.fingerprints:
         about += " A fingerprint is a checksum of how this machine rounds."
-    if {*_names_of_code(run)} & OF_SCRIPT:
+    if {*_names_of_code(run)} & OF_SCRIPT or registering(run.config.environment.id) is None:
         again = (
             f"The script or notebook that began this run trains the same again, to the same state hash{where}, in a "
             "run directory of its own. No command does: what was trained is defined there."

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,60 @@ class Tiring(gymnasium.Env):
 
 gymnasium.register(id="Tiring-v0", entry_point=Tiring, max_episode_steps=10)
 """
+
+
+OF_A_SCRIPT = """
+import evo
+from evo.plugins.registry import command
+{imports}
+experiment = evo.Experiment.build(
+    run={{"algorithm": "ga"}}, environment={{"id": "gymnasium:{id}"}}, policy={{"kind": "mlp", "dense": [2]}},
+    workers={{"backend": "serial"}}, ga={{"population": 4, "parents": 2, "elites": 1, "episodes": 1}},
+    validation={{"episodes": 1, "finalists": 1}}, test={{"episodes": 2}},
+)
+next(evo.train(experiment, "run"))
+evo.write_report("run")
+print(command("evo", "evaluate", "run"))
+evo.minimise(lambda x: float(sum(x * x)), 2, generations=1, run_dir="other")
+print(command("evo", "evaluate", "other"))
+"""
+NEEDS_IT = " # needs the script: no command finds what that defines"
+
+
+@pytest.mark.parametrize(
+    ("imports", "name", "given"),
+    sampled(
+        [
+            ("import inside.tiring_there", "Tiring-v0", " --plugin inside.tiring_there"),
+            ("import gymnasium, tiring; gymnasium.register('Own-v0', entry_point=tiring.Tiring)", "Own-v0", NEEDS_IT),
+            ("import gymnasium, bare; gymnasium.register('Own-v0', entry_point=bare.Tiring)", "Own-v0", NEEDS_IT),
+            ("import tiring\nevo.plugins.registry.load(['tiring'])", "Tiring-v0", " --plugin tiring"),
+            ("import gymnasium", "CartPole-v1", ""),
+        ],
+        *range(2),
+    ),
+)
+def test_an_environment_that_a_script_imports_is_named_in_commands_or_they_say_that_they_need_the_script(
+    tmp_path: Path, imports: str, name: str, given: str
+) -> None:
+    (tmp_path / "inside").mkdir()
+    for file in ("tiring.py", "inside/tiring_there.py"):
+        (tmp_path / file).write_text(TIRING)
+    (tmp_path / "bare.py").write_text(TIRING.partition("gymnasium.register")[0])
+    (tmp_path / "inside" / "__init__.py").touch()
+    (tmp_path / "script.py").write_text(OF_A_SCRIPT.format(imports=imports, id=name))
+    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, second = ran.stdout.splitlines()
+    assert first == f"python -m evo evaluate run{given}"
+    assert second.endswith(NEEDS_IT)
+    page = (tmp_path / "run" / "report.html").read_text()
+    if given == NEEDS_IT:
+        assert "The script or notebook that began this run trains the same again" in page
+        return
+    assert f"<code>python -m evo verify run{given}</code>" in page
+    line = first.replace("python", shlex.quote(sys.executable), 1)
+    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert (found.returncode, "test episodes" in found.stdout) == (0, True), found.stderr
 
 
 def test_an_error_in_a_late_step_says_what_is_saved_and_how_to_go_on(tmp_path: Path) -> None:
