@@ -13,7 +13,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +53,17 @@ def keys() -> Iterator[Read]:
         try:
             yield read
         finally:
+            Drawing.newest = None
             sys.stdout.write(SHOW)
             sys.stdout.flush()
 
 
 @contextmanager
 def _key_by_key() -> Iterator[None]:
-    """Have the terminal give keys as they are pressed, also after Ctrl-Z; termios.error: there is none."""
+    """Have the terminal give keys as they are pressed; termios.error: there is none.
+
+    While Ctrl-Z has stopped this process, the terminal is as before. Where it goes on, the drawing is drawn again.
+    """
     terminal, is_main = sys.stdin.fileno(), threading.current_thread() is threading.main_thread()
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
@@ -68,13 +72,17 @@ def _key_by_key() -> Iterator[None]:
         if in_foreground(sys.stdin):
             tty.setcbreak(terminal)
             os.write(sys.stdout.fileno(), HIDE.encode())
+            if Drawing.newest is not None:
+                Drawing.newest.again()
 
     def suspend(number: int, _: object) -> None:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
         os.write(sys.stdout.fileno(), SHOW.encode())
-        signal.signal(number, signal.SIG_DFL)
+        for one in mine:
+            signal.signal(one, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # it goes on here
-        signal.signal(number, suspend)
+        for one, handler in mine.items():
+            signal.signal(one, handler)
         resume()
 
     mine: dict[signal.Signals, Any] = {signal.SIGTSTP: suspend, signal.SIGCONT: resume} if is_main else {}
@@ -110,16 +118,23 @@ def names(typed: bytes) -> list[str]:
 class Drawing:
     """Lines that are drawn again and again in one place of the terminal."""
 
+    newest: ClassVar[Drawing | None] = None  # the one that the terminal shows
+
     def __init__(self) -> None:
-        self._height = 0
+        self._height, self._text = 0, ""
 
     def show(self, lines: Sequence[str]) -> None:
         """Draw these lines over the last ones."""
         below = max(self._height - len(lines), 0)  # lines of a longer drawing before
-        text = "\x1b[K\n".join([*lines, *[""] * below]) + "\x1b[K\n"
-        sys.stdout.write((UP.format(self._height) if self._height else "") + text)
+        self._text = "\x1b[K\n".join([*lines, *[""] * below]) + "\x1b[K\n"
+        Drawing.newest = self
+        sys.stdout.write((UP.format(self._height) if self._height else "") + self._text)
         sys.stdout.flush()
         self._height = max(self._height, len(lines))
+
+    def again(self) -> None:
+        """Draw the same lines, below what else has been written; a handler calls this, in the middle of any write."""
+        os.write(sys.stdout.fileno(), self._text.encode())
 
 
 def walk(lines: Callable[[int], list[str]], last: int, first: int, steps_per_second: float, caption: str) -> None:

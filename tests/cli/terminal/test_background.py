@@ -86,3 +86,15 @@ def test_a_run_that_is_stopped_and_goes_on_in_the_background_shows_the_cursor_an
     assert shown.rfind("\x1b[?25h") >= shown.rfind("\x1b[?25l")
     shell.type("wait %1; echo code $?\n")
     assert "Stopped" not in shell.until(r"code 130")
+
+
+def test_a_game_that_is_stopped_shows_the_cursor_and_is_drawn_again_once_where_it_goes_on(shell: Shell) -> None:
+    shell.type(f"{sys.executable} -m evo play\n")
+    shell.until("q leaves")
+    time.sleep(0.5)  # a signal just before it waits for a key would wait, too
+    shell.type("\x1a")
+    assert "\x1b[?25h" in shell.until(r"Stopped")
+    shell.type("fg\n")
+    assert shell.until(r"q leaves", 20).count("test episode 0") == 1
+    shell.type("q")
+    assert "test episode" not in shell.until(r"ready> ")
