@@ -23,6 +23,11 @@ from evo.networks.network import EPSILON
 
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"  # in an archive
 LARGEST_CONFIG = 1 << 20  # bytes
+EXPORTED = ("network", "observation")  # names of a model that `build_keras` makes, and of its input
+NOT_READ = (
+    "it seems to be an export of a network with several inputs, memory, one-hot codes, normalised observations or tanh "
+    "outputs, which is not read: write the same [policy], and start from the champion.h5 of the run"
+)
 KNOWN = (
     "Conv2D, Dense, GRU, LSTM, MaxPooling2D, AveragePooling2D, LayerNormalization, Flatten, Activation, ReLU, Dropout"
 )
@@ -69,8 +74,15 @@ def member(archive: bytes, name: str, most: int) -> bytes:
 def layers_in(archive: bytes) -> KerasLayers:
     """Return the layers of a .keras archive; ConfigurationError names what our kernels do not compute."""
     try:
-        found = _layers_of(json.loads(member(archive, CONFIG, LARGEST_CONFIG)))
-        found.network()
+        model = json.loads(member(archive, CONFIG, LARGEST_CONFIG))
+        try:
+            found = _layers_of(model)
+            found.network()
+        except ConfigurationError as error:
+            first = model["config"].get("layers", [])[:1]
+            if (model["config"].get("name"), *(layer["config"].get("name") for layer in first)) != EXPORTED:
+                raise
+            raise ConfigurationError(NOT_READ) from error
         return found
     except ConfigurationError:
         raise

@@ -15,6 +15,7 @@ import pytest
 
 import evo
 from evo.config.experiment import Experiment
+from evo.environment import Normalisation
 from evo.errors import ConfigurationError, DataError
 from evo.kernels import lanes
 from evo.networks.imported import Imported
@@ -122,6 +123,33 @@ def test_what_is_exported_is_imported_with_the_same_bits(tmp_path: Path) -> None
     again, read = imported(tmp_path, model)
     assert again == network
     np.testing.assert_array_equal(read, weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "normalised"),
+    [
+        ({"inputs": {"a": {"dense": [4]}, "b": {"conv": [[3, 3, 2]]}}}, (21,), False),
+        ({"inputs": {"a": {}}}, (5,), False),
+        ({"kind": "mlp", "memory": "gru:4"}, (5,), False),
+        ({"kind": "mlp", "memory": "lstm:4"}, (5,), False),
+        ({"embed": "one_hot", "codes": 3}, (8, 8, 1), False),
+        ({"kind": "linear"}, (5,), True),
+        ({"kind": "mlp", "output": "tanh"}, (5,), False),
+    ],
+)
+def test_an_export_that_is_not_imported_says_what_to_do(
+    tmp_path: Path, options: dict[str, Any], shape: tuple[int, ...], normalised: bool
+) -> None:
+    entries = {"a": (5,), "b": (4, 4, 1)}
+    known = {name: entries[name] for name in options.get("inputs", {})}
+    network = Network.build(Options(**options).resolved(0, known or None), shape, 3)
+    by = Normalisation(np.zeros(shape), np.ones(shape), 5.0) if normalised else None
+    build_keras(network, normalisation=by).save(file := tmp_path / "mine.keras")
+    said = "it seems to be an export of .*: write the same .policy., and start from the champion.h5 of the run$"
+    with pytest.raises(ConfigurationError, match=f"^{said}"):
+        layers_in(file.read_bytes())
+    with pytest.raises(DataError, match=f"^{file}: {said}"):
+        read_champion(file, models=True)
 
 
 def test_a_run_has_the_layers_of_a_model_and_starts_from_its_weights(tmp_path: Path) -> None:
