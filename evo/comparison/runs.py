@@ -230,7 +230,7 @@ def _compared(method: str, run: Run, shared: str) -> ComparedRun:
         return replace(found, failure="its champion is not tested")
     of = f"trained {done} of {counted(run.config.generations, 'generation')}, so it had not ended"
     remarks = [] if run.ended else [of]
-    if done and run.store.lines[0].is_forked:
+    if run.is_fork:
         remarks.append("a fork: what was spent before it is not counted")
         remarks += [] if FORKED_FROM in identity else ["it does not say of which run, perhaps of another one here"]
     remarks += [shared] if shared else []

@@ -191,8 +191,8 @@ def provenance(run: Run) -> Markup:
         )
         return joined([table(["fact", "value"], rows, class_="facts"), quiet(f"{about} {again}")])
     again = f"These lines train the same again, to the same state hash{where}."
-    if run.store.next_generation and run.store.lines[0].is_forked:
-        again = "It is a fork: it began with the state of another run. These lines begin anew, with the same options."
+    if run.is_fork:
+        again = "These lines begin anew, with the same options, not with the state that this fork began with."
     text = quiet(f"{about} {again} ", verify, " checks this run.")
     train = command("evo.run", "again.toml", "--run-dir", "again")
     typed = f"cat > again.toml <<'{END}'\n{experiment_text(run.config)}{END}\n{train}"

@@ -23,6 +23,7 @@ NETWORKS = {
     "mlp": "a multilayer perceptron",
     "linear": "a linear network",
 }  # others by their names
+FORKED = "began with the state of another run, and what that had spent is not counted."
 UNITS = {"snake": "fruits"}  # of a score
 PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one that follows a Hamiltonian cycle"}
 
@@ -30,7 +31,9 @@ PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one th
 def verdict(run: Run, baselines: Mapping[str, Baseline]) -> list[str]:
     """Return paragraphs about one run, the most important first."""
     doubt = "One seed proves little: train others before you compare."
-    return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (of_baselines(run, baselines), trend(run), doubt)))]
+    origin = f"It is a fork: it {FORKED}" if run.is_fork else ""
+    first = " ".join(filter(None, (trained(run), origin, scored(run))))
+    return [first, " ".join(filter(None, (of_baselines(run, baselines), trend(run), doubt)))]
 
 
 def verdict_of_several(runs: Sequence[Run]) -> list[str]:
@@ -61,6 +64,8 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         blocks = {(score.block, score.episodes) for _, score in tested}
         if len(blocks) > 1:
             sentences.append("They were not tested on the same episodes.")
+    if forks := [run.name for run in runs if run.is_fork]:
+        sentences.append(f"As a fork, {' and '.join(forks)} {FORKED}")
     return sentences
 
 

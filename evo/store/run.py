@@ -192,6 +192,11 @@ class Run:
         return done >= experiment.generations or bool(experiment.run.budget.reached(self.store.spent, self.fitness))
 
     @property
+    def is_fork(self) -> bool:
+        """Whether it began with the state of another run."""
+        return bool(self.store.next_generation) and self.store.lines[0].is_forked
+
+    @property
     def is_running(self) -> bool:
         """Whether a process trains it now: whether its lock is held."""
         return lock.is_running(self.directory)

@@ -390,12 +390,16 @@ def test_what_no_run_has_taken_is_no_share_of_its_time(run: Path) -> None:
     assert [cell.partition("<")[0] for cell in times.split('">')[5:]] == ["-", "-", "-", "0 %", "-"]
 
 
-def test_a_report_of_a_fork_does_not_say_that_lines_train_the_same_again(run: Path) -> None:
+def test_a_report_of_a_fork_says_so_first_and_does_not_say_that_lines_train_the_same_again(run: Path) -> None:
     with chdir(run.parent):
         called(run.parent, "--resume", "run", "--fork", "other", "--no-report", "--generations", 2)
         page = page_of(Path("runs", "other"))
-    assert "It is a fork: it began with the state of another run." in page.text
+        both = page_of(run, Path("runs", "other"), output=Path("both.html"))
+    said = "began with the state of another run, and what that had spent is not counted."
+    assert f"). It is a fork: it {said} Its champion scores" in page.sentence
+    assert f"As a fork, other {said}" in both.text
     assert "train the same again" not in page.text
+    assert "is a fork" not in page_of(run).text
 
 
 def test_a_run_that_ends_without_a_champion_will_have_none(tmp_path: Path) -> None:
