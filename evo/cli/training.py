@@ -47,24 +47,24 @@ def train_to_the_end(
     summary: Summary = arguments.summary
     trackers = Trackers(arguments)  # before anything is made
     display = display_for(arguments.quiet, arguments.verbose)
-    display.say(headline(experiment))
     store, forked = opened()
     game, stopped, reported = None, "", None
     try:
-        _notices(experiment, store)
         if store.next_generation >= experiment.generations:
-            display.say(_nothing_to_do(store.next_generation, experiment.generations))
             summary.champion = known_champion(store, experiment)
-        if summary.champion is None:
+        if summary.champion is not None:
+            _say_first(experiment, store, display)
+        else:
             with Session(experiment, store, allow_drift=arguments.allow_drift, forked=forked) as session:
-                if kinds := missing_kernels(experiment):
-                    _say_as_compiled(kinds, display)
-                for metrics in store.metrics():
-                    display.past(metrics["generation"], metrics)
                 with ExitStack() as stack:
-                    stack.enter_context(display)
                     identity = experiment.identity()
                     stack.enter_context(trackers.begin(store.directory, identity, store.next_generation))
+                    _say_first(experiment, store, display)  # nothing refuses the start any more
+                    if kinds := missing_kernels(experiment):
+                        _say_as_compiled(kinds, display)
+                    for metrics in store.metrics():
+                        display.past(metrics["generation"], metrics)
+                    stack.enter_context(display)
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     if endless := endless_episodes(experiment):
@@ -131,7 +131,8 @@ def _nothing_to_do(done: int, wanted: int) -> str:
     return f"nothing to do: {there} {'is' if done == 1 else 'are'} done. {more}"
 
 
-def _notices(experiment: Experiment, store: Store) -> None:
+def _say_first(experiment: Experiment, store: Store, display: Display) -> None:
+    display.say(headline(experiment))
     workers, texts = experiment.workers, list(store.notices)
     if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
         texts.append(ignored)
@@ -144,6 +145,8 @@ def _notices(experiment: Experiment, store: Store) -> None:
         texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
     for text in filter(None, [*texts, endless_episodes(experiment)]):
         notice(text)
+    if store.next_generation >= experiment.generations:
+        display.say(_nothing_to_do(store.next_generation, experiment.generations))
 
 
 def endless_episodes(experiment: Experiment) -> str:

@@ -143,11 +143,13 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
             (["--resume", "whole", "--set", "ga.sigma=1.5"], 2, "ga.sigma: 0.1 in the run, 1.5 now"),
             (["--resume", "whole", "--seed", "8"], 2, "seed: 5 in the run, 8 now"),
             (["small.toml", "--plugin", "no_such_module"], 2, "--plugin no_such_module: No module named"),
+            (["small.toml", "--run-dir", "/proc/x/y"], 5, "cannot create /proc/x/y: No such file or directory"),
+            (["small.toml", "--run-dir", "new", "--algorithm", "gp"], 2, "the policy must be a decision tree alone"),
         ],
-        *(0, 1, 3, 9, 13),
+        *(0, 1, 3, 9, 13, 16, 17),
     ),
 )
-def test_each_mistake_has_its_exit_code_and_no_traceback(
+def test_each_mistake_has_its_exit_code_and_no_traceback_and_nothing_is_said_before(
     words: list[str], code: int, reason: str, experiment: Path, tmp_path: Path
 ) -> None:
     for name, text in {"damaged": DAMAGED, "whole": Experiment.load(experiment).to_toml({"format": FORMAT})}.items():
@@ -159,6 +161,7 @@ def test_each_mistake_has_its_exit_code_and_no_traceback(
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
     summary = last(done)
+    assert len(done.stdout.splitlines()) == 1  # nothing was said before
     assert summary["status"] == "failed"
     assert reason in str(summary["error"])
     assert sorted(tmp_path.rglob("*")) == before
