@@ -176,7 +176,7 @@ def _refuse_surroundings() -> None:
 def failure_of(problem: BaseException) -> EvoError | None:
     """Return the failure that an exception stands for, or None where it stands for a bug."""
     if isinstance(problem, EvoError):
-        return problem
+        return mistakes.raised(problem) or problem
     if isinstance(problem, MemoryError):
         return OutOfMemoryError("out of memory")
     if isinstance(problem, OSError):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from traceback import walk_stack
+from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import Any
 
@@ -25,6 +25,8 @@ LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen tw
 MOST_CHOICES = 128  # an action is recorded in a byte
 MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
 OURS = ("evo", "snake")  # packages
+PLUG_IN = "plug-in "  # what a line about one begins with
+HOOKS = {"generation", "finalists", "state", "record", "restore"}  # of an algorithm that is made
 NUMBA = "numba.core.errors"
 FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
 PLACE_FROM_NUMBA = re.compile(r"(?:from|at) (\S+\.py) \((\d+)\)")
@@ -54,7 +56,7 @@ EXPECTED = {
 
 def raised(error: BaseException) -> ConfigurationError | None:
     """Return the mistake of a loaded plug-in that an exception stands for; None: other code raised it."""
-    if isinstance(error, EvoError | MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, EvoError) and not _is_of_algorithm(error)):
         return None
     if isinstance(error.__cause__, StopIteration):  # a generator of ours, which called it, raises a RuntimeError
         error = error.__cause__
@@ -67,11 +69,27 @@ def raised(error: BaseException) -> ConfigurationError | None:
     return mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
 
 
+def _is_of_algorithm(error: EvoError) -> bool:
+    """Return whether a plug-in's algorithm has called us wrongly; what `make` raises is about the options of a user."""
+    from evo.records import Algorithm
+
+    if is_passed_on(error) or str(error).startswith(PLUG_IN):
+        return False
+    packages, frames = _packages(), [frame for frame, _ in walk_tb(error.__traceback__)]
+    called = (frame for frame in frames if _package_of(frame) in packages and frame.f_code.co_name in HOOKS)
+    by_algorithm = any(Algorithm in type(frame.f_locals.get("self")).__mro__ for frame in called)
+    return by_algorithm and _package_of(frames[-1]) in OURS
+
+
 def is_mistake(error: BaseException | None) -> bool:
     """Return whether an exception is a mistake in an experiment, its game or a plug-in, before or after it is named."""
     if isinstance(error, Exception | SystemExit) and not is_passed_on(error):
         error = raised(error) or error
     return isinstance(error, ConfigurationError)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _packages() -> set[str]:
@@ -82,7 +100,7 @@ def place_in_plugins(frame: FrameType) -> str:
     """Return "FUNCTION (FILE:LINE)" of the innermost frame that is in a plug-in; of the innermost where none is."""
     frames = [one for one, _ in walk_stack(frame)]
     packages = _packages()
-    own = (one for one in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages)
+    own = (one for one in frames if _package_of(one) in packages)
     found = next(own, frames[0])
     return f"{found.f_code.co_qualname} ({Path(found.f_code.co_filename).name}:{found.f_lineno})"
 
@@ -120,7 +138,7 @@ def plug_in_calls_named(modules: Iterable[str]) -> AbstractContextManager[None]:
     packages = {module_of_file(module).partition(".")[0] for module in modules} - {*OURS}
 
     def call_in(frames: Iterable[tuple[FrameType, int]]) -> tuple[FrameType | None, str]:
-        own = [one for one, _ in frames if str(one.f_globals.get("__name__")).partition(".")[0] in packages]
+        own = [one for one, _ in frames if _package_of(one) in packages]
         return (own[0], place_in_plugins(own[-1])) if own else (None, "")
 
     return long_calls_named("plug-in ", call_in, LONG) if packages else nullcontext()
@@ -215,4 +233,4 @@ def exception_text(error: BaseException) -> str:
 def mistake(module: str, function: str, what: str) -> ConfigurationError:
     """Return what is wrong with a plug-in's function, and what is expected of it."""
     expected = EXPECTED.get(function.rpartition(".")[2])
-    return ConfigurationError(f"plug-in {module}: {function} {what}{f'; {expected}' if expected else ''}")
+    return ConfigurationError(f"{PLUG_IN}{module}: {function} {what}{f'; {expected}' if expected else ''}")

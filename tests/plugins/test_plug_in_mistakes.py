@@ -169,6 +169,16 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
         ("key = np.array([", "import sys; sys.exit(0); key = np.array([", "Climber.generation called sys.exit(0) ("),
         ("key = np.array([", "raise KeyboardInterrupt; key = np.array([", "generation raised KeyboardInterrupt ("),
         ("key = np.array([", "return {}\n        key = np.array([", "Climber.generation gave a value of type NoneType"),
+        (
+            "key = np.array([",
+            "import evo; evo.Experiment.build(environment={'size': 'x'}); key = np.array([",
+            "Climber.generation raised ConfigurationError: experiment:1: environment.size: must be a whole number",
+        ),
+        (
+            "return Finalists(self.weights)",
+            "import evo; return Finalists(evo.Run('nowhere').champion.weights)",
+            "Climber.finalists raised DataError: nowhere: no such file or directory (mistaken",
+        ),
         ("zero, seeds = ", "zero, seeds, more = ", "Climber.generation raised ValueError: not enough values"),
         ("class Options(AlgorithmOptions)", "class Options", "define `Options`, a subclass of"),
         ("return Climber(setup)", "Climber(setup)", "make gave a value of type NoneType, no subclass of Algorithm"),
