@@ -27,6 +27,7 @@ if os.getppid() != int(sys.argv.pop(1)):
     sys.exit(1)
 """
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+HASHES = "PYTHONHASHSEED"  # without it, Python draws the hashes of strings anew in each process
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BURST = 1.0  # seconds in which several signals count as one
 
@@ -326,6 +327,11 @@ def fork_doing(work: Callable[[], object]) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
+def hashes() -> dict[str, str]:
+    """Return the variable that gives all interpreters of a run equal hashes of strings: user code may list a set."""
+    return {HASHES: os.environ.get(HASHES) or "0"}
+
+
 def interpreter(program: str, words: Sequence[str]) -> subprocess.Popen[str]:
     """Start a program in an interpreter of its own, with `words` as its arguments; it ends with this process."""
     return subprocess.Popen(
@@ -335,5 +341,5 @@ def interpreter(program: str, words: Sequence[str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+        env={**os.environ, **hashes(), "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
     )

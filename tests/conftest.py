@@ -17,6 +17,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from evo.plugins import registry
+from evo.process import HASHES
 from evo.store.sandbox import reading_several
 from tests.helpers.calling import ROOT, SMALL
 
@@ -30,6 +31,7 @@ settings.register_profile("long", patient, max_examples=LONG_EXAMPLES)
 settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES, derandomize=True)
 
 os.environ["PYTHONPATH"] = str(ROOT)  # of all processes that tests start, wherever they stand
+os.environ.setdefault(HASHES, "0")  # so that no command that a test types begins again
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # what tests expect is a CPU's, also where there is a GPU
 
 # Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.

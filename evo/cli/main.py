@@ -35,7 +35,17 @@ from evo.errors import (
     typed,
 )
 from evo.plugins import mistakes, registry
-from evo.process import Stopped, ignore, is_interrupt, leave, lost_output, raise_stopped, tolerate_failures
+from evo.process import (
+    HASHES,
+    Stopped,
+    hashes,
+    ignore,
+    is_interrupt,
+    leave,
+    lost_output,
+    raise_stopped,
+    tolerate_failures,
+)
 from evo.store.metrics import Summary, one_line
 from evo.version import __version__
 
@@ -64,6 +74,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
     """Run `evo COMMAND ...` and return its exit code; without `argv` this is the program, which a signal ends here."""
+    if argv is None:
+        _begin_again_with_hashes()
     words = list(sys.argv[1:] if argv is None else argv)
     known = registry.names("cli.commands", "main")
     if words and words[0] in known:
@@ -85,8 +97,16 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
 
 def main_run(argv: Sequence[str] | None = None) -> int:
     """Run `python -m evo.run ...` and return its exit code; without `argv` this is the program."""
+    if argv is None:
+        _begin_again_with_hashes()
     code = execute("run", list(sys.argv[1:] if argv is None else argv), "python -m evo.run")
     return leave(code) if argv is None else code
+
+
+def _begin_again_with_hashes() -> None:
+    """Have this program begin again in the same process, with `hashes`, unless it has them or somebody traces it."""
+    if HASHES not in os.environ and sys.gettrace() is None:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **hashes()})
 
 
 def execute(name: str, words: Sequence[str], program: str) -> int:

@@ -1,8 +1,9 @@
-"""The current directory, which a user's code may change: the program stays in its own, where relative paths begin."""
+"""The current directory and standard streams, which a user's code may change: the program keeps its own."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -12,7 +13,7 @@ _within = False  # whether such code is called now
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Call a user's code, in the directory where it was last; the program is in its own again when that returns.
+    """Call a user's code, in the directory where it was last; then the program has its own again, and its streams.
 
     What is called within such a call is a part of it, so a worker, which has no paths of its own, never goes back.
     """
@@ -20,12 +21,12 @@ def kept() -> Iterator[None]:
     if _within:
         yield
         return
-    ours, _within = _current(), True
+    ours, streams, _within = _current(), (sys.stdout, sys.stderr), True
     _change(ours, _theirs.get(ours, ours))
     try:
         yield
     finally:
-        _within = False
+        _within, (sys.stdout, sys.stderr) = False, streams
         if (there := _current()) != ours or ours in _theirs:
             _theirs[ours] = there
             _change(there, ours)

@@ -25,6 +25,7 @@ LONG = 10.0  # seconds between looks at a call of a plug-in; one that is seen tw
 MOST_CHOICES = 128  # an action is recorded in a byte
 MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
 OURS = ("evo", "snake")  # packages
+ONLY_IN_MAIN = "signal only works in main thread"
 PLUG_IN = "plug-in "  # what a line about one begins with
 HOOKS = {"generation", "finalists", "state", "record", "restore"}  # of an algorithm that is made
 NUMBA = "numba.core.errors"
@@ -227,7 +228,8 @@ def exception_text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code if error.code is not None else ''})"
     text = " ".join(text_of(error).split())
-    return f"raised {type(error).__name__}{': ' if text else ''}{text[:200]}"
+    thread = '; backend = "serial" plays in a thread, and workers do not' if ONLY_IN_MAIN in text else ""
+    return f"raised {type(error).__name__}{': ' if text else ''}{text[:200]}{thread}"
 
 
 def mistake(module: str, function: str, what: str) -> ConfigurationError:

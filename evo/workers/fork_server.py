@@ -16,7 +16,7 @@ from typing import Any
 
 from evo import clock
 from evo.errors import DeviceError, ResourceError, first_line
-from evo.process import WITH_ITS_PARENT
+from evo.process import WITH_ITS_PARENT, hashes
 from evo.workers.channel import Channel, Ending, Failed, GivesUp, Ready, WorkerSpec
 from evo.workers.placement import CUDA_PLAYER, place
 from evo.workers.worker import END, MASTERS_SIGNALS, START
@@ -45,7 +45,7 @@ class ForkServer:
     """
 
     def __init__(self, spec: WorkerSpec, threads: int = 1) -> None:
-        environment = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
+        environment = {**os.environ, **hashes(), **dict.fromkeys(THREADS, str(threads))}
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, MASTERS_SIGNALS)  # inherited, until it can ignore them
         try:
             self._process, ours = start_connected(PROGRAM, str(os.getpid()), env=environment)

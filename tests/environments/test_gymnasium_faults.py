@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evo.config.experiment import Experiment
+from evo.process import HASHES
 from evo.rollouts import gymnasium_episodes
 from evo.run import train
 from evo.store.run import Run
@@ -208,3 +209,42 @@ def test_an_error_of_ours_in_an_environment_is_a_mistake_of_it(written: Written,
     name = str(words[2])
     assert f"plug-in {name}: {name.capitalize()}.reset raised DataError: absent" in err
     assert f"({name}.py:" in err
+
+
+THINGS = "THINGS = list({'apple', 'pear', 'stone', 'snake', 'coin', 'mud'})\n"
+SCRIPT = """
+import evo
+plugins, words = [{plugin!r}], {small!r}
+experiment = evo.Experiment.load({file!r}, *words[3::2], plugins=plugins, algorithm="ga", generations=1, workers=1)
+list(evo.train(experiment, "script", plugins=plugins))
+"""
+
+
+def test_what_depends_on_hashes_of_strings_is_the_same_in_every_process(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(HASHES)
+    words = written(("import gymnasium\n", f"import gymnasium\n{THINGS}"), (REWARD, "hash(THINGS[0]) / 1e19"))
+    script = SCRIPT.format(file=words[0], plugin=words[2], small=EVOLVED)
+    for program in (("-m", "evo.run", *words), ("-m", "evo.run", *words, "--run-dir", "again"), ("-c", script)):
+        with command(tmp_path, program=list(map(str, program))) as process:
+            assert process.wait(300) == 0
+    assert len({Run(tmp_path / name).store.state_hash for name in ("run", "again", "script")}) == 1
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_a_run_speaks_where_its_environment_replaces_the_standard_streams(
+    written: Written, tmp_path: Path, backend: str
+) -> None:
+    muted = f"{MADE}        import io, sys\n        sys.stdout = sys.stderr = io.StringIO()\n"
+    words = written((MADE, muted))
+    out = called(tmp_path, *words[:-1], backend, "--json")[0]
+    assert json.loads(out.splitlines()[-1])["status"] == "done"
+    assert "sead" in called(tmp_path, *words, "--set", "run.sead=1", code=2)[1]
+
+
+def test_an_environment_that_needs_the_main_thread_is_told_of_workers(written: Written, tmp_path: Path) -> None:
+    words = written((MADE, f"{MADE}        import signal\n        signal.signal(signal.SIGALRM, print)\n"))
+    called(tmp_path, *words[:-1], "processes", "--workers", 1)
+    err = called(tmp_path, *words, "--run-dir", "serial", code=2)[1]
+    assert 'backend = "serial" plays in a thread, and workers do not' in err

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import ConfigurationError, DeviceError, HeadLostError, ResourceError, first_line
+from evo.process import hashes
 
 EVERYWHERE = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else, under `uv run`, it uploads the whole project, runs and all
@@ -61,7 +62,7 @@ class RayCluster:
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
         if address == "local":
             how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": scratch}
-        how["runtime_env"] = runtime_env(address, environment, os.environ.get(JOB, "{}"))
+        how["runtime_env"] = runtime_env(address, {**hashes(), **environment}, os.environ.get(JOB, "{}"))
         try:
             self._join(how)
         except BaseException:
