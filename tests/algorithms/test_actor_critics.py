@@ -96,6 +96,7 @@ def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) ->
         assert_same(frozen(resumed.record()), record)
 
 
+@pytest.mark.long
 def test_another_seed_is_another_run() -> None:
     one, other = on_board(seed=1), on_board(seed=2)
     assert drive(one, 0)["mean_length"] != drive(other, 0)["mean_length"]

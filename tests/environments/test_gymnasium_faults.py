@@ -102,7 +102,7 @@ def test_numbers_that_are_not_finite_later_are_named_once(
     assert err.count(f"note: {str(words[2]).capitalize()}{told}") == 1
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("a2c", "dqn"))])
 def test_rewards_whose_sums_are_beyond_float32_end_a_run_in_a_line(
     written: Written, tmp_path: Path, algorithm: str
 ) -> None:

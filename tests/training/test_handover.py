@@ -158,6 +158,7 @@ def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
     assert not (small / "heir").exists()
 
 
+@pytest.mark.long
 def test_a_run_that_has_begun_from_a_network_that_computed_otherwise_goes_on(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

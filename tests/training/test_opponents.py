@@ -418,7 +418,7 @@ def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> Non
     assert ': a run with other options: content of named.h5: "' in errors
 
 
-@pytest.mark.parametrize("option", ["opponents", "init_from"])
+@pytest.mark.parametrize("option", [pytest.param("opponents", marks=pytest.mark.long), "init_from"])
 def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(against: Path, option: str) -> None:
     if option == "init_from":
         text = (against / "run.toml").read_text().replace("seed = 3", 'init_from = "named.h5"\nalgorithm = "ga"')
@@ -440,10 +440,10 @@ def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(a
 @pytest.mark.parametrize(
     ("begins", "over"),
     [
-        ("", "ga.sigma=0.1,0.2"),
-        ('init_from = "named.h5"\n', "ga.sigma=0.1,0.2"),
+        pytest.param("", "ga.sigma=0.1,0.2", marks=pytest.mark.long),
+        pytest.param('init_from = "named.h5"\n', "ga.sigma=0.1,0.2", marks=pytest.mark.long),
         ("", 'run.init_from="2.h5","named.h5"'),
-        ("", f'{FILES}=["2.h5"],["named.h5"]'),
+        pytest.param("", f'{FILES}=["2.h5"],["named.h5"]', marks=pytest.mark.long),
     ],
 )
 def test_a_sweep_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(
