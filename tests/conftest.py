@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
-from evo.plugins import registry
+from evo.plugins import directory, registry
 from evo.process import HASHES
 from evo.store.sandbox import reading_several
 from tests.helpers.calling import ROOT, SMALL
@@ -82,6 +82,7 @@ def quick_readings() -> Iterator[None]:
 def own_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards which plug-ins a test has loaded, and from where, and what it has made."""
     registry._made_last.set("")
+    monkeypatch.setattr(directory, "_theirs", {})
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
     monkeypatch.setattr(sys, "path", list(sys.path))
 

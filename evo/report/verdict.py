@@ -42,6 +42,8 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     sentences = [
         f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
     ]
+    if forks := [run.name for run in runs if run.is_fork]:
+        sentences.append(f"As a fork, {' and '.join(forks)} {FORKED}")
     if len({place_of(run.config, game_code_of(run)) for run in runs if run.score is not None}) > 1:
         sentences.append("They see or play different things, so their scores are not compared.")
     elif tested:
@@ -64,8 +66,6 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
         blocks = {(score.block, score.episodes) for _, score in tested}
         if len(blocks) > 1:
             sentences.append("They were not tested on the same episodes.")
-    if forks := [run.name for run in runs if run.is_fork]:
-        sentences.append(f"As a fork, {' and '.join(forks)} {FORKED}")
     return sentences
 
 

@@ -159,7 +159,6 @@ NEEDS_IT = " # needs the script: no command finds what that defines"
             ("import tiring\nevo.plugins.registry.load(['tiring'])", "Tiring-v0", " --plugin tiring"),
             ("import gymnasium", "CartPole-v1", ""),
         ],
-        *range(2),
     ),
 )
 def test_an_environment_that_a_script_imports_is_named_in_commands_or_they_say_that_they_need_the_script(

@@ -962,6 +962,7 @@ def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) 
     assert len(formats.write_figures(hostile, folder / "figures")) == 2
 
 
+@pytest.mark.long
 def test_runs_of_other_code_are_no_seeds_of_one_method_and_say_so(tmp_path: Path) -> None:
     words = ("--plugin", "measured", "--generations", 2, "--backend", "serial", "--no-report", "--quiet")
     (tmp_path / "own.toml").write_text(

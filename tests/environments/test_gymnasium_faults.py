@@ -141,7 +141,14 @@ MADE = '        """Take the options of environment.kwargs; this one has none."""
 RESET = "        super().reset(seed=seed)\n"
 
 
-@pytest.mark.parametrize(("where", "backend"), [(MADE, "serial"), (RESET, "serial"), (RESET, "processes")])
+@pytest.mark.parametrize(
+    ("where", "backend"),
+    [
+        (MADE, "serial"),
+        pytest.param(RESET, "serial", marks=pytest.mark.long),
+        pytest.param(RESET, "processes", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_is_written_and_read_in_its_place_where_its_environment_changes_the_directory(
     written: Written, tmp_path: Path, where: str, backend: str
 ) -> None:
@@ -226,10 +233,10 @@ def test_what_depends_on_hashes_of_strings_is_the_same_in_every_process(
     monkeypatch.delenv(HASHES)
     words = written(("import gymnasium\n", f"import gymnasium\n{THINGS}"), (REWARD, "hash(THINGS[0]) / 1e19"))
     script = SCRIPT.format(file=words[0], plugin=words[2], small=EVOLVED)
-    for program in (("-m", "evo.run", *words), ("-m", "evo.run", *words, "--run-dir", "again"), ("-c", script)):
+    for program in (("-m", "evo.run", *words), ("-c", script)):
         with command(tmp_path, program=list(map(str, program))) as process:
             assert process.wait(300) == 0
-    assert len({Run(tmp_path / name).store.state_hash for name in ("run", "again", "script")}) == 1
+    assert len({Run(tmp_path / name).store.state_hash for name in ("run", "script")}) == 1
 
 
 @pytest.mark.parametrize("backend", ["serial", "processes"])

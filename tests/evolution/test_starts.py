@@ -102,9 +102,13 @@ def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
             assert tables == [0, 1, 0, 1] * 2 + [0] + [None] * (EACH + AFTER - 1)
 
 
-@pytest.mark.parametrize("algorithm", SECTIONS)
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="all", marks=pytest.mark.long), pytest.param({"start_return": 0.0}, id="enough")]
+    ("algorithm", "options"),
+    [
+        pytest.param("sep_cma_es", {"start_return": 0.0}, id="enough-sep_cma_es"),
+        pytest.param("ga", {"start_return": 0.0}, id="enough-ga", marks=pytest.mark.long),
+        *(pytest.param(name, {}, id=f"all-{name}", marks=pytest.mark.long) for name in SECTIONS),
+    ],
 )
 def test_runs_in_parts_have_the_same_state_and_every_candidate_is_replayed(
     algorithm: str, options: dict[str, float], tmp_path: Path

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FITNESS = "TARGET = 1.0\ndef fitness(x):\n    return -((x - TARGET) ** 2).sum()\n"
 SESSION = """
 import sys
@@ -83,12 +85,14 @@ def test_code_that_was_edited_after_it_was_imported_is_refused(tmp_path: Path) -
         assert "anew: workers have imported other code than this process has" in out
 
 
+@pytest.mark.long
 def test_a_number_that_was_set_from_outside_is_noted(tmp_path: Path) -> None:
     out, err = session(tmp_path, "anew.TARGET = 3.0", "forkserver")
     assert not out
     assert err.count("it reads other numbers there than in this process") == 1
 
 
+@pytest.mark.long
 def test_nothing_is_said_where_all_is_as_it_was(tmp_path: Path) -> None:
     assert session(tmp_path, "", "forkserver") == ("", "")
 

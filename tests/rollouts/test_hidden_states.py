@@ -123,6 +123,7 @@ def test_another_environment_has_a_state_for_each_instance() -> None:
     check_states(rollout, weights, result.transitions)
 
 
+@pytest.mark.long
 def test_a_segment_of_another_environment_goes_on_with_the_states_of_the_one_before() -> None:
     environment = anything.make(anything.Options(id="gymnasium:CartPole-v1", max_steps=25))
     rollout, weights = playing(environment)

@@ -527,6 +527,7 @@ def many_hashes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return straight(tmp_path_factory.mktemp("straight") / "run", 60)
 
 
+@pytest.mark.long
 def test_a_run_killed_at_random_moments_has_everything_that_was_durable_and_ends_alike(
     tmp_path: Path, many_hashes: list[str]
 ) -> None:

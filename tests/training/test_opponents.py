@@ -418,7 +418,8 @@ def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> Non
     assert ': a run with other options: content of named.h5: "' in errors
 
 
-@pytest.mark.parametrize("option", [pytest.param("opponents", marks=pytest.mark.long), "init_from"])
+@pytest.mark.parametrize("option", ["opponents", "init_from"])
+@pytest.mark.long
 def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(against: Path, option: str) -> None:
     if option == "init_from":
         text = (against / "run.toml").read_text().replace("seed = 3", 'init_from = "named.h5"\nalgorithm = "ga"')
