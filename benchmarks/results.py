@@ -60,7 +60,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "erl_snake_6x6": ((1, 2, 3), 5000),
     "gp_snake": ((1, 2, 3), 5000),
     "cma_snake_6x6": (range(71, 81), 5000),
-    "cma_snake": (range(91, 96), 5000),
+    "cma_snake": (range(106, 111), 5000),
     "openai_es_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
     "ga_snake": (range(321, 326), 5000),
