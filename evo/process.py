@@ -323,8 +323,9 @@ def fork_doing(work: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # it has ended, and a caller ignores or awaits SIGCHLD
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def hashes() -> dict[str, str]:

@@ -68,9 +68,13 @@ class Row:
 
         session = self._session
         if session is None or session.store.next_generation != self.generation + 1:
-            raise ConfigurationError("row.policy: the run has gone on; ask for it before the next row")
+            raise ConfigurationError("row.policy: the run has gone on, or this is a copy; ask before the next row")
         weights = session.algorithm.algorithm.finalists(1).weights[0].copy()
         return Policy(session.experiment.network(), weights, session.experiment)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle what was measured: a copy has no `policy`."""
+        return {**vars(self), "_session": None}
 
     def __str__(self) -> str:
         """Return the generation, its returns and its test score in a line."""

@@ -68,6 +68,10 @@ class Run:
         self._flags, self._trusted = flags, trusted
         self._names = {"validation", "test"}  # of metrics, the two also before there are any
 
+    def __reduce__(self) -> Any:
+        """Pickle the place alone: a copy reads the files anew, and needs the same plug-ins."""
+        return partial(type(self), flags=self._flags, name=self.name), (self.directory.absolute(),)
+
     @cached_property
     def config(self) -> Experiment:
         """The experiment, with every option and the flags; it plays on this machine, unless these name a backend."""

@@ -58,6 +58,7 @@ def serve_forks(descriptor: int) -> NoReturn:
     """Be the fork server, on the socket with this file descriptor, until the master closes it or dies."""
     for number in MASTERS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as the master may, cannot wait for children
     signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)  # the master has blocked them until now
     control = Channel(socket.socket(fileno=descriptor))
     children: set[int] = set()

@@ -72,6 +72,7 @@ def test_a_game_of_several_players_keeps_the_contract(
     environment = game_tests(name).environment
     environment.check()
     assert environment.definition.players == players
+    assert [*environment.definition.baselines_of(None)] == ["fours"]  # no perfect play of more than two players
     told = called(tmp_path, "new", "algorithm", "other", "--players", 2, program="evo", code=2)[1]
     assert told == "--players: only a game has players\n"
 

@@ -515,6 +515,27 @@ def test_a_search_is_not_copied_and_says_what_to_keep(copied: Callable[[object],
         copied(search)
 
 
+def test_what_a_search_has_found_is_pickled_and_its_run_opened_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows: list[evo.Row] = []
+    found = evo.minimise(lambda x: float(np.sum((x - 1) ** 2)), 2, generations=2, run_dir="run", progress=rows.append)
+    opened = evo.Run("run", flags={"backend": "serial"}, name="mine")
+    held = pickle.dumps((found, opened, rows))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again, opened, rows_again = pickle.loads(held)
+    assert (again.x == found.x).all()
+    assert (again.fitness, again.calls) == (found.fitness, found.calls)
+    assert again.run.metrics == opened.metrics == found.run.metrics
+    assert (again.run.champion.weights == found.run.champion.weights).all()
+    assert (opened.name, opened.config.workers.backend) == ("mine", "serial")
+    assert [*map(repr, rows_again)] == [*map(repr, rows)]
+    with pytest.raises(ConfigurationError, match=r"row\.policy"):
+        assert rows_again[-1].policy
+
+
 def test_mistakes_in_telling_are_named() -> None:
     with pytest.raises(ConfigurationError, match="episodes: tell the mean"):
         evo.Search(2, episodes=4)

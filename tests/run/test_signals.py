@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,16 @@ def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:
     assert [row.generation for row in rows] == list(range(4))
     last = (small / "thread" / "manifest.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["state_hash"] == straight["state_hash"]
+
+
+def test_what_a_fork_does_meanwhile_may_be_done_where_children_are_not_awaited() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        for seconds in (0, 600):  # it has ended, or is killed
+            with fork_doing(partial(time.sleep, seconds)):
+                time.sleep(0.1)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_what_a_fork_does_meanwhile_ends_with_the_block_and_with_its_parent(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,20 @@ def test_spawned_workers_are_gone_soon_after_their_master() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert_gone_when_killed(process)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_who_ignores_the_end_of_children_has_workers_and_sees_no_traceback(start: str) -> None:
+    then = (
+        "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); pool.close();"
+        f"pool = Pool(WorkerSpec('tests.workers.players:make', None, '', {start!r}), [{{}}, {{}}]);"
+        "pool.map([Job(1), Job(2)]); os.kill(pool.pids[0], signal.SIGKILL);"
+        "assert len(pool.map([Job(3), Job(4)]).results) == 2; pool.close()"
+    )
+    with master(then, stderr=subprocess.PIPE) as process:
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 0
+    assert "Error" not in told
 
 
 def fresh(count: int) -> Task:

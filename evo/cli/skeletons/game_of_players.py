@@ -60,8 +60,8 @@ def observe(state, options, b, player, out):
     out[4] = state.stones[b] / options.stones
 
 
-def perfect(state, options, b, player, random):
-    """Leave a multiple of four stones, or else take any number: a baseline, which returns an action."""
+def fours(state, options, b, player, random):
+    """A baseline, which returns an action: leave a multiple of four stones (best for two players), or else take any."""
     rest = state.stones[b] % 4
     return rest - 1 if rest else one_of(random, 7)
 
@@ -77,6 +77,6 @@ make = Game(
     step=step,
     turn=turn,
     observe=observe,
-    baselines=lambda options: {"perfect": perfect},
+    baselines=lambda options: {"fours": fours},
     score_bounds=(-1.0, 1.0),
 )
