@@ -74,10 +74,10 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
     ),
     "memory behind Gymnasium": lambda: on_pole(whole=False, policy=Policy(kind="mlp", dense=[], memory="gru:4")),
 }
-QUICK = "segments behind Gymnasium"
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way == QUICK else [pytest.mark.long]) for way in WAYS])
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
 def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) -> None:
     straight, states = WAYS[way](), []
     for number in range(3):

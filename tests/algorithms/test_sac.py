@@ -137,6 +137,7 @@ def test_the_actor_s_gradient_is_the_one_of_keras_through_actor_and_critic(modul
     assert np.abs(gradient).max() > 1e-3
 
 
+@pytest.mark.long
 def test_a_critic_s_slopes_are_differences_of_the_plain_network() -> None:
     network = Network.build(Policy(kind="mlp", dense=[20, 13], norm="layer", activation="tanh"), (5,), 1)
     learner = ExactLearner(network, 2, method_of(made()).critics[0]._loss, to_inputs=True)

@@ -76,6 +76,7 @@ def played(environment: Any) -> Result:
     return rollout_of(environment).play(Task(FRESH, Episodes(SEEDS)), EMPTY)
 
 
+@pytest.mark.long
 def test_a_metric_beyond_32_bits_is_the_same_compiled_or_not(late: Any) -> None:
     environment = environment_of(late)
     for one in (environment, Plain(environment.definition, environment.options)):
