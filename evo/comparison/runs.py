@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evo.config.contents import copies_in, opponents_named
+from evo.config.contents import opponents_named
 from evo.config.differences import difference
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.errors import (
     ConfigurationError,
     DataError,
+    EvoError,
     OutOfMemoryError,
     PoisonError,
     ResourceError,
@@ -24,7 +26,7 @@ from evo.errors import (
     first_line,
 )
 from evo.files.hashing import FORKED_FROM, first_run
-from evo.files.layout import CHAMPION, MANIFEST, START, distinguished
+from evo.files.layout import CHAMPION, CONFIG, MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
@@ -61,8 +63,9 @@ def with_copies(experiment: Experiment, directories: Iterable[Path]) -> Experime
     gone = {name for name in opponents_named(experiment.environment) if not Path(name).exists()}
     begun, copies = not start or Path(start).exists(), dict(experiment.copies)
     for directory in directories if gone or not begun else ():
-        known = copies_in(directory, experiment.environment).items()
-        copies |= {name: copy for name, copy in known if name in gone and copy.exists()}
+        with suppress(EvoError):  # it is told of where the run has its turn
+            known = Experiment.load(directory / CONFIG, resolved=True, hosts="ignored").copies.items() if gone else ()
+            copies |= {name: copy for name, copy in known if name in gone and copy.exists()}
         if not begun and (copy := directory / START).exists():
             run, begun = experiment.run.model_copy(update={"init_from": str(copy)}), True
             experiment = replace(experiment, run=run)
@@ -159,7 +162,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
                 identity = Store.read(run.directory).identity
             except DataError:
                 continue  # reported when its turn comes
-            changed = difference(identity, run.experiment.identity())
+            changed = difference(identity, run.experiment.identity(), run.experiment.environment)
             lines += [f"{run.directory}: a fork of another run"] if FORKED_FROM in identity else []
             lines += [f"{run.directory}: a run with other options: {line}" for line in changed]
         elif run.directory.exists() and not (run.directory.is_dir() and not any(run.directory.iterdir())):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.files.durable import read_file
@@ -14,7 +15,7 @@ from evo.mistakes import shown
 from evo.networks.model_files import refuse_graph
 from evo.options import EnvironmentOptions
 
-CONTENT = "content of "  # keys of an identity, with the name of a file of opponents
+CONTENT = "content of "  # keys of an identity, with the name that a run's copy of a file of opponents has
 
 
 def content_of(option: str, path: Path) -> str:
@@ -40,9 +41,66 @@ def opponents_named(options: EnvironmentOptions) -> dict[str, str]:
     return found
 
 
-def copies_in(directory: Path, options: EnvironmentOptions) -> dict[str, Path]:
-    """Return where a run directory has its copy of each of `opponents.files`, by the name."""
-    return {name: directory / OPPONENT.format(place) for place, name in enumerate(opponents_named(options))}
+def copies_in(directory: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return where a run directory has its copy of each of these `opponents.files`, by the name."""
+    return {name: directory / OPPONENT.format(place) for place, name in enumerate(names)}
+
+
+def names_in(environment: object) -> list[str]:
+    """Return the names in all `opponents.files` of a table of options, in the order of `opponents_named`."""
+    tables = _tables(environment)
+    of_game = any("players" in _opponents(table) for table in tables)  # those of a plug-in's own options mean another
+    return list(dict.fromkeys(name for table in tables for name in _files(table))) if of_game else []
+
+
+def by_copies(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity with the names of copies in place of those in `opponents.files`, which change no result.
+
+    Those of earlier versions have the names of an experiment file.
+    """
+    environment, found = identity.get("environment"), dict(identity)
+    copies = {name: copy.name for name, copy in copies_in(Path(), names_in(environment)).items()}
+    if not copies or not isinstance(environment, Mapping):
+        return found
+    renamed = dict(_renamed(environment, copies))
+    if isinstance(changes := environment.get("training"), list):
+        renamed["training"] = [_renamed(one, copies) for one in changes]
+    elif changes:
+        renamed["training"] = _renamed(changes, copies)
+    contents = {CONTENT + name: CONTENT + copy for name, copy in copies.items()}
+    return {contents.get(key, key): value for key, value in (found | {"environment": renamed}).items()}
+
+
+def contents_in(identity: Mapping[str, Any], options: EnvironmentOptions) -> dict[str, Any]:
+    """Return the digests of `opponents.files` that an identity has, by the names in these options."""
+    copies = copies_in(Path(), opponents_named(options)).items()
+    return {name: identity[CONTENT + copy.name] for name, copy in copies}
+
+
+def as_named(key: str, options: EnvironmentOptions) -> str:
+    """Return a key of an identity that is about a copy with what the options name in its place, for a reader."""
+    copies = copies_in(Path(), opponents_named(options)).items()
+    return next((CONTENT + name for name, copy in copies if key == CONTENT + copy.name), key)
+
+
+def _tables(environment: object) -> list[object]:
+    changes = environment.get("training") if isinstance(environment, Mapping) else None
+    return [environment, *(changes if isinstance(changes, list) else [changes])]
+
+
+def _opponents(table: object) -> Mapping[str, Any]:
+    opponents = table.get("opponents") if isinstance(table, Mapping) else None
+    return opponents if isinstance(opponents, Mapping) else {}
+
+
+def _files(table: object) -> list[str]:
+    files = _opponents(table).get("files")
+    return files if isinstance(files, list) and all(isinstance(name, str) for name in files) else []
+
+
+def _renamed(table: Any, copies: Mapping[str, str]) -> Any:
+    files = [copies[name] for name in _files(table)]
+    return {**table, "opponents": {**table["opponents"], "files": files}} if files else table
 
 
 def of_copies(changed: Sequence[str]) -> dict[str, str]:

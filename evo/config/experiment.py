@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
-from evo.config.contents import CONTENT, content_of, copies_in, opponents_named
+from evo.config.contents import CONTENT, by_copies, content_of, copies_in, names_in, opponents_named
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
@@ -81,7 +81,7 @@ class Experiment:
         source.import_policy(folder)
         if hosts == "ignored":
             play_here(source.tables, flags.get("backend"))
-        own = _named(source.tables)
+        own, opponents = _named(source.tables), names_in(source.tables.get("environment"))
         source.apply(changes, flags)
         if resolved and hosts == "typed":
             forget_hosts(source.tables, used=False)
@@ -101,7 +101,7 @@ class Experiment:
             raise
         start, ignored = experiment.run.init_from, hosts == "ignored"  # who looks at a run opens nothing outside of it
         if resolved:
-            copies = copies_in(folder, experiment.environment).items()
+            copies = copies_in(folder, opponents).items()  # of what was typed, the run has none
             experiment = replace(experiment, copies={name: one for name, one in copies if ignored or one.exists()})
         if resolved and any(change.partition("=")[0].strip() == "run.init_from" for change in changes):
             return experiment
@@ -245,6 +245,7 @@ class Experiment:
         for name, option in opponents_named(self.environment).items():
             file = self.copies.get(name, Path(name))
             identity[CONTENT + name] = content_of(option, file) if os.path.exists(file) else "missing"
+        identity = by_copies(identity) if opponents_named(self.environment) else identity
         identity |= {"run.starts": self.run.searches.identity()} if self.run.starts > 1 and not self.learns else {}
         if self.learns:
             identity["learner"] = self.learner.identity()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, did_you_mean
-from evo.options import OF_TRAINER, EnvironmentOptions, Section, added
+from evo.options import IN_TRAINING, OF_TRAINER, EnvironmentOptions, Section, added
 
 COMPILED = (  # functions of a game
     "begin", "step", "turn", "observe", "observe_lanes", "cell", "draw", "mask", "metrics", "save", "load",
@@ -85,6 +85,11 @@ class GameOptions(EnvironmentOptions):
     id: str = Field("", description="which environment")
     max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
     opponents: Opponents = added(ALL_BASELINES, description="who plays the other seats of a game of several players")
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """Return the rules and who plays in a test, where no network of a file does."""
+        return self.model_dump(exclude={**dict.fromkeys(IN_TRAINING, True), "opponents": {"files"}})
 
     @property
     def numbers(self) -> dict[str, int | float]:

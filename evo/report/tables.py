@@ -5,11 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from evo.config.contents import by_copies, opponents_named
 from evo.config.differences import MODEL
 from evo.config.experiment import Experiment
 from evo.errors import EvoError, counted, printable_lines
+from evo.files.layout import START
 from evo.networks.keras_models import layers_of
 from evo.numbers import UNKNOWN, amount, duration, interval, number, percentage
 from evo.options import Section
@@ -24,7 +27,6 @@ from evo.toml import section_text, value_text
 from evo.training.testing import Baseline
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
-START = "start.h5"  # stands for the champion that a run began with
 END = "END_OF_EXPERIMENT"
 OF_SCRIPT = {code.MAIN, HERE}  # modules that stand for a script or notebook
 
@@ -220,6 +222,16 @@ def differences(experiment: Experiment) -> Iterator[tuple[str, str, str]]:
             yield f"{name}.{key}", text, "" if default is None else value_text(default)
 
 
+def _with_copies(experiment: Experiment) -> Experiment:
+    """Return the experiment with the run's own copies of champions' files, since those that it names may go on."""
+    run, environment = experiment.run, experiment.environment
+    if opponents_named(environment):
+        known = by_copies({"environment": environment.model_dump()})
+        environment = type(environment).model_validate(known["environment"])
+    run = run.model_copy(update={"init_from": START} if run.init_from else {})
+    return replace(experiment, run=run, environment=environment)
+
+
 def _sections(experiment: Experiment) -> dict[str, tuple[Section, dict[str, Any]]]:
     """Return the sections that have an effect, by name, with what is not their default."""
     alike = ("run", "environment", "policy", "workers", "learner", "validation", "test")
@@ -230,12 +242,11 @@ def _sections(experiment: Experiment) -> dict[str, tuple[Section, dict[str, Any]
 
 def experiment_text(experiment: Experiment) -> str:
     """Return the shortest experiment file that is known to load as the same experiment."""
+    experiment = _with_copies(experiment)
     sections: dict[str, Any] = {name: changed for name, (_, changed) in _sections(experiment).items()}
     whole, again = experiment.to_toml(counting=True), ""
     with suppress(EvoError, TypeError):
         again = Experiment.build(**sections).to_toml(counting=True)
     if again != whole:
         return whole
-    if "init_from" in sections["run"]:
-        sections["run"]["init_from"] = START
     return "\n".join(section_text(name, values) for name, values in sections.items() if values)

@@ -255,7 +255,7 @@ class Run:
         """Which files are missing, damaged, or not of this run: the champion's first, without the directory."""
         champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
         try:
-            changed = difference(self.store.identity, self.config.identity())
+            changed = difference(self.store.identity, self.config.identity(), self.config.environment)
         except ConfigurationError as error:  # what it starts from is gone
             changed = [first_line(error)]
         copies = {line: f"its copy of {what}: {line}" for line, what in of_copies(changed).items()}

@@ -91,8 +91,13 @@ def stops(ours: Sequence[float], best: Sequence[float], rivals: Sequence[Sequenc
 class Journal:
     """The decisions of a sweep, in a file of its directory with a checksum."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any]) -> None:
-        """Read what is there; ConfigurationError: it is of a sweep with other settings. DataError: it is damaged."""
+    def __init__(
+        self, directory: Path, settings: Mapping[str, Any], earlier: str = "", names: Mapping[str, str] | None = None
+    ) -> None:
+        """Read what is there; ConfigurationError: it is of a sweep with other settings. DataError: it is damaged.
+
+        `earlier` is what an earlier version has as "experiment", `names` are those of settings for a reader.
+        """
         self._path, self._settings = directory / FILE, json.loads(json.dumps(settings))
         self._stages: dict[str, dict[str, Standing]] = {}  # by the stage, and by the trial
         self.chosen: list[dict[str, int | float | str]] = []  # values that Optuna chose, by trial
@@ -105,8 +110,9 @@ class Journal:
             self._stages, known = STAGES.validate_python(found["stages"]), found["settings"]
             self.chosen = CHOSEN.validate_python(found.get("chosen", []))
             self.lacked_memory = LACKED.validate_python(found.get("lacked_memory", {}))
+            known = known | ({"experiment": settings["experiment"]} if known.get("experiment") == earlier else {})
             ours = {name: one for name, one in self._settings.items() if name in known or not name.startswith(CONTENT)}
-            changed = [_typed(name, known) for name, one in ours.items() if known.get(name) != one]
+            changed = [_typed(name, known, names or {}) for name, one in ours.items() if known.get(name) != one]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise self.damaged() from error
         if changed:
@@ -151,7 +157,7 @@ class Journal:
         return DataError(f"{self._path}: is damaged; move its folder away, with the runs, to race the trials again")
 
 
-def _typed(name: str, known: Mapping[str, Any]) -> str:
+def _typed(name: str, known: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Return what a sweep has in one of its settings, as it is typed where it is."""
     value = known[name]
     if name == "over":
@@ -159,6 +165,6 @@ def _typed(name: str, known: Mapping[str, Any]) -> str:
     if name == "seeds":
         return f"--seed {value[0]} --seeds {len(value)}"
     if name.startswith(CONTENT):
-        return f"another {name}"
+        return f"another {names.get(name, name)}"
     typed = {"search": f"--search {value}", "budget": f"a budget of {value}"}
     return typed.get(name, "other options of the experiment, or other code of its game or plug-ins")

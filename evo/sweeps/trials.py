@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.comparison.runs import PlannedRun, with_copies
-from evo.config.contents import CONTENT
+from evo.config.contents import CONTENT, as_named, contents_in, opponents_named
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import (
@@ -237,8 +237,7 @@ class PlannedSweep:
         if link := next((one for one in (*place.glob("*"), *place.glob(f"{RETESTED}/*")) if one.is_symlink()), None):
             raise ConfigurationError(f"--directory: {link} is a link, which no sweep follows; move it away")
         of_all = {name: value for name, value in texts.items() if name != "seed"}
-        seeded = tuple(range(first, first + seeds))
-        planned = cls(file, tuple(sets), of_all, seeded, retest, place, tuple(over), trials)
+        planned = cls(file, tuple(sets), of_all, tuple(range(first, first + seeds)), retest, place, tuple(over), trials)
         different(planned.grid)
         return planned
 
@@ -288,17 +287,21 @@ class PlannedSweep:
     def journal(self) -> Journal:
         """Return the journal of the sweep; ConfigurationError where its directory has another one."""
         base = self.trial({}).experiment
-        every = [base.identity(), *(trial.experiment.identity() for trial in self.grid)]
-        contents = {key: value for one in every for key, value in one.items() if key.startswith(CONTENT)}
+        identity, named = base.identity(), opponents_named(base.environment)
+        common = {key: value for key, value in identity.items() if key.startswith(CONTENT)}
+        every = (contents_in(one.experiment.identity(), one.experiment.environment) for one in self.grid)
+        own = {CONTENT + name: value for one in every for name, value in one.items() if name not in named}
+        rest = {key: identity[key] for key in identity.keys() - common} | {"seed": 0}
         settings: dict[str, Any] = {
-            "experiment": first_hash({key: every[0][key] for key in every[0].keys() - contents} | {"seed": 0}),
+            "experiment": first_hash(rest),
             "budget": budget_of(base),
             "seeds": list(self.seeds),
             "search": "grid" if self.chosen is None else "optuna",
             "over": sorted(self.over),
-            **contents,
+            **(own | common),
         }
-        return Journal(self.directory, settings)
+        earlier = first_hash(rest | {"environment": base.environment.model_dump()})
+        return Journal(self.directory, settings, earlier, {key: as_named(key, base.environment) for key in common})
 
     def planned(self, trial: Trial, share: float) -> list[PlannedRun]:
         """Return the runs of a trial up to a share of the budget."""

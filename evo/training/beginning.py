@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.contents import CONTENT, copies_in, opponents_named
+from evo.config.contents import CONTENT, by_copies, copies_in, opponents_named
 from evo.config.experiment import Experiment
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
@@ -166,8 +166,6 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     before = Experiment.load(directory / CONFIG, resolved=True, hosts="kept")
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
-    if [*opponents_named(before.environment)] != [*opponents_named(experiment.environment)]:
-        experiment = replace(experiment, copies={})  # the run's are of other files
     if before.environment.track != experiment.environment.track:
         notice("--fork: the network sees other observations than before, or may do other things")
     if (state := source.load()) and experiment.run.starts > 1 and not experiment.learns:
@@ -289,9 +287,10 @@ def _read(experiment: Experiment, option: str, file: Path, *, models: bool = Fal
 
 def keep(experiment: Experiment, store: Store) -> None:
     """Copy champions' files into the run directory, once; ConfigurationError where what it starts from has changed."""
+    identity = by_copies(store.identity)
     sources = {
-        copy: (experiment.copies.get(name, Path(name)), store.identity.get(CONTENT + name))
-        for name, copy in copies_in(store.directory, experiment.environment).items()
+        copy: (experiment.copies.get(name, Path(name)), identity.get(CONTENT + copy.name))
+        for name, copy in copies_in(store.directory, opponents_named(experiment.environment)).items()
     }
     if experiment.run.init_from:
         sources[store.directory / START] = Path(experiment.run.init_from), store.identity["init_from"]

@@ -23,7 +23,7 @@ def refuse_another(experiment: Experiment, store: Store) -> None:
         if store.identity.get(code.GAME) == {"sources": problem.digest(first)}:  # with that start all is the same
             now |= {key: store.identity[key] for key in (code.GAME, "init_from")}
             start = ["start: its numbers differ from those that the run began with"]
-    changed = start + difference(store.identity, now)
+    changed = start + difference(store.identity, now, experiment.environment)
     if changed:
         other = code.changes(store.identity, now)
         elsewhere = "resume it with --fork NAME"

@@ -59,7 +59,7 @@ class Session(AbstractContextManager["Session"]):
             self._made = {  # what every champion of this run has
                 "algorithm": experiment.algorithm,
                 "seed": experiment.run.seed,
-                "environment": experiment.environment.model_dump(),
+                "environment": store.identity["environment"],
                 "policy": experiment.policy.model_dump(),
                 "provenance": {
                     **made_by(),

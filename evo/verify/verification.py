@@ -148,7 +148,7 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] 
         experiment = Experiment.load(path, resolved=True, hosts="ignored", **(flags or {}))
         on_cpu = experiment.learner.model_copy(update={"device": "cpu"})  # which has the same bits
         experiment = replace(experiment, learner=on_cpu)
-        changed = difference(identity, experiment.identity())
+        changed = difference(identity, experiment.identity(), experiment.environment)
     except ConfigurationError as error:
         *mistakes, last = error.args
         if last == other_version:

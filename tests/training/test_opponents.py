@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from evo.comparison import training
-from evo.comparison.runs import PlannedRun
+from evo.comparison.runs import PlannedRun, place_of, runs_in
+from evo.config.contents import CONTENT, contents_in
 from evo.config.differences import difference
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment
@@ -23,6 +25,7 @@ from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.files.durable import with_checksum
+from evo.files.hashing import first_hash
 from evo.games.catalogue import tictactoe
 from evo.games.declaration import Opponents
 from evo.games.seats import ITSELF
@@ -485,7 +488,7 @@ def test_a_sweep_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(
 
 def test_a_run_of_an_earlier_version_does_not_know_what_its_opponents_were(against: Path) -> None:
     experiment = Experiment.load(against / "against.toml", f'{FILES}=["{against / "named.h5"}"]')
-    before = {key: value for key, value in experiment.identity().items() if "named.h5" not in key}
+    before = earlier(experiment)
     assert before.keys() < experiment.identity().keys()
     assert difference(before, experiment.identity()) == []
     for name, known in (("run", {}), ("other", {f"content of {against / 'named.h5'}": "another"})):
@@ -495,9 +498,89 @@ def test_a_run_of_an_earlier_version_does_not_know_what_its_opponents_were(again
             assert (store.directory / "opponent-0.h5").exists() == (not known)
 
 
+def earlier(experiment: Experiment, **contents: str) -> dict[str, Any]:
+    """Return the identity that an earlier version gave: with names as they are typed, and digests by them, if any."""
+    kept = {key: value for key, value in experiment.identity().items() if not key.startswith(CONTENT)}
+    known = {CONTENT + name: digest for name, digest in contents.items()}
+    return kept | {"environment": experiment.environment.model_dump()} | known
+
+
+def test_an_identity_has_what_files_of_opponents_hold_and_not_what_they_are_called(
+    against: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(against)
+    shutil.copy("1.h5", "run-1/champion.h5")
+    hall = '{players=["hall","random"],files=["%s"]}'
+    spelled = ("named.h5", "./named.h5", str(against / "named.h5"), "run-1", "1.h5")
+    for file, change in (
+        ("against", f'{FILES}=["%s"]'),
+        ("against", f'{FILES}=["%s","2.h5"]'),
+        ("run", f"environment.opponents={hall}"),
+        ("run", f"environment.training=[{{opponents={hall % '2.h5'}}},{{opponents={hall}}}]"),
+    ):
+        loaded = [Experiment.load(f"{file}.toml", change % name, algorithm="ga") for name in spelled]
+        first, *others = [one.identity() for one in loaded]
+        assert all(other == first for other in others)
+        digests = contents_in(first, loaded[0].environment)
+        for before in (earlier(loaded[0]), earlier(loaded[0], **digests)):
+            assert not [line for other in loaded for line in difference(before, other.identity())]
+        shutil.copy("2.h5", "other.h5")
+        another = Experiment.load(f"{file}.toml", change % "other.h5", algorithm="ga")
+        (line,) = difference(earlier(loaded[0], **digests), another.identity(), another.environment)
+        assert line.startswith(f'{CONTENT}other.h5: "{digests["named.h5"]}" in the run, "')
+        assert difference(first, another.identity(), another.environment) == [line]
+        assert len({place_of(one) for one in (*loaded, another)}) == 1
+    one, two = (
+        Experiment.load("against.toml", f"{FILES}={names}").identity() for names in ('["1.h5"]', '["1.h5","2.h5"]')
+    )
+    assert any("files" in line for line in difference(one, two))
+
+
+@pytest.mark.long
+def test_runs_against_one_champion_are_one_however_it_is_spelled(
+    against: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(against)
+    Path("cmp.toml").write_text('[comparison]\nexperiments = ["against.toml"]\nseeds = [3]\n')
+    called(against, "compare", "cmp.toml", program="evo")
+    words = ("against.toml", "--no-report")
+    one = summary_of(against, *words, "--run-dir", "run")
+    Path("old").mkdir()
+    shutil.move("named.h5", "old/champion.h5")
+    text = Path("against.toml").read_text().replace('files = ["named.h5"]', 'files = ["./old"]')
+    Path("against.toml").write_text(text)
+    called(against, "compare", "cmp.toml", program="evo")
+    Path("against.toml").write_text(text.replace("./old", "none.h5"))  # for which no run has a copy
+    told = called(against, "compare", "cmp.toml", program="evo", code=2)[1]
+    assert 'content of none.h5: "' in told
+    assert told.endswith('" in the run, "missing" now\n')
+    Path("against.toml").write_text(text)
+    two = summary_of(against, *words, "--run-dir", "two")
+    assert two["state_hash"] == one["state_hash"]
+    assert Path("run/champion.h5").read_bytes() == Path("two/champion.h5").read_bytes()
+    summary_of(against, *words, "--run-dir", "four", "--seed", 4)
+    assert len({run.method for run in runs_in([Path("run"), Path("four")])}) == 1
+    longer = Experiment.load("against.toml", generations=2)
+    assert [row.generation for row in train(longer, "run")] == [1]
+    assert not Run(Path("run")).mistakes
+    summary_of(against, "--resume", "run", "--generations", 3, "--no-report")
+    assert "DIFFERS" not in called(against, "verify", "run", "--all", program="evo")[0]
+    shutil.copy("2.h5", "old/champion.h5")  # it trained on
+    with pytest.raises(ConfigurationError, match=r"content of \./old: "):
+        list(train(longer, "two"))
+    set_other = ("--set", f'{FILES}=["2.h5"]', "--generations", 3)
+    assert "content of 2.h5: " in called(against, "--resume", "two", *set_other, code=2)[1]
+    page = html.unescape(write_report(Path("two")).read_text())
+    lines = page.partition("END_OF_EXPERIMENT'\n")[2].partition("END_OF_EXPERIMENT")[0]
+    assert 'files = ["opponent-0.h5"]' in lines
+    Path("two", "again.toml").write_text(f"{lines}\n")
+    again = summary_of(against / "two", "again.toml", "--run-dir", "again", "--no-report")
+    assert again["state_hash"] == two["state_hash"]
+
+
 def test_a_sweep_is_of_one_content_of_the_files_of_opponents(against: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(against)
-    for file, over in (("against", "ga.sigma=0.1,0.2"), ("run", f'{FILES}=["named.h5"],["1.h5"]')):
+    for file, over in (("against", "ga.sigma=0.1,0.2"), ("run", f'{FILES}=["named.h5"],["2.h5"]')):
         shutil.copy("1.h5", "named.h5")
         planned = PlannedSweep.of(f"{file}.toml", [over], flags={"algorithm": "ga"}, directory=file)
         planned.journal().write()
@@ -507,8 +590,15 @@ def test_a_sweep_is_of_one_content_of_the_files_of_opponents(against: Path, monk
             ConfigurationError, match=r"is a sweep with another content of named\.h5; choose another --"
         ):
             planned.journal()
+        if file == "against":
+            shutil.copy("1.h5", "moved.h5")
+            text = Path("against.toml").read_text().replace('"named.h5"', '"./moved.h5"')
+            Path("respelled.toml").write_text(text)
+            PlannedSweep.of("respelled.toml", [over], directory=file).journal()
         journal = json.loads(Path(file, "sweep.json").read_text())
-        journal["settings"] = {key: value for key, value in journal["settings"].items() if "named.h5" not in key}
+        journal["settings"] = {key: value for key, value in journal["settings"].items() if CONTENT not in key}
+        before = earlier(Experiment.load(f"{file}.toml", algorithm="ga"))
+        journal["settings"]["experiment"] = first_hash(before | {"seed": 0})
         Path(file, "sweep.json").write_bytes(with_checksum({k: v for k, v in journal.items() if k != "crc"}))
         planned.journal()  # an earlier version began it
 

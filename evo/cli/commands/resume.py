@@ -35,7 +35,7 @@ def main(arguments: Namespace) -> int:
         before = Experiment.load(file, resolved=True, hosts="kept")
     experiment = Experiment.load(file, *arguments.set, resolved=True, **flags(arguments))
     same = experiment == before or arguments.fork is not None
-    if changed := [] if same else difference(before.identity(), experiment.identity()):
+    if changed := [] if same else difference(before.identity(), experiment.identity(), experiment.environment):
         advice = "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
         raise ConfigurationError(advice, *changed)
     notice_unused(arguments.set, experiment)
