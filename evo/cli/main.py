@@ -51,6 +51,7 @@ from evo.version import __version__
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 PACKAGES = {"deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "PIL", "pydantic", "rich", "tensorflow"}
+HELP = {"-h", "--help", "-V", "--version"}  # they call no code of a user
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,8 +105,8 @@ def main_run(argv: Sequence[str] | None = None) -> int:
 
 
 def _begin_again_with_hashes() -> None:
-    """Have this program begin again in the same process, with `hashes`, unless it has them or somebody traces it."""
-    if HASHES not in os.environ and sys.gettrace() is None:
+    """Have this program begin again in the same process with `hashes`, unless it has them, shows help or is traced."""
+    if not (os.environ.get(HASHES) or HELP & {*sys.argv} or sys.gettrace()):
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **hashes()})
 
 

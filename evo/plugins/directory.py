@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -26,7 +27,9 @@ def kept() -> Iterator[None]:
     try:
         yield
     finally:
-        _within, (sys.stdout, sys.stderr) = False, streams
+        _within = False
+        if threading.current_thread() is threading.main_thread():  # who redirects them meanwhile is in that thread
+            sys.stdout, sys.stderr = streams
         if (there := _current()) != ours or ours in _theirs:
             _theirs[ours] = there
             _change(there, ours)

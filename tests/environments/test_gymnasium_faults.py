@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import threading
 from collections.abc import Callable
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from evo.config.experiment import Experiment
+from evo.plugins.directory import kept
 from evo.process import HASHES
 from evo.rollouts import gymnasium_episodes
 from evo.run import train
@@ -255,3 +259,20 @@ def test_an_environment_that_needs_the_main_thread_is_told_of_workers(written: W
     called(tmp_path, *words[:-1], "processes", "--workers", 1)
     err = called(tmp_path, *words, "--run-dir", "serial", code=2)[1]
     assert 'backend = "serial" plays in a thread, and workers do not' in err
+
+
+def test_another_thread_leaves_streams_to_who_redirects_them_meanwhile() -> None:
+    before, begun, over = sys.stdout, threading.Event(), threading.Event()
+
+    @kept()
+    def play() -> None:
+        begun.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=play)
+    with redirect_stdout(io.StringIO()):
+        thread.start()
+        begun.wait(60)
+    over.set()
+    thread.join(60)
+    assert sys.stdout is before
