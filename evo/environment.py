@@ -144,19 +144,19 @@ def per_task(environment: Environment, count: int, usual: int) -> int:
 
 
 class Starts(NamedTuple):
-    """Searches that begin one after the other, each with generations of its own, of which the best one goes on."""
+    """Searches that begin one after the other, each in stages, of which the best one goes on."""
 
     searches: int = 1
-    generations: int = 0  # of each; 0: there is one search
-    enough: float = math.inf  # median return of candidates with which a search goes on at once, and no other begins
+    stages: tuple[int, ...] = ()  # generations of a search after which one ends; none: there is one search
+    enough: tuple[float, ...] = ()  # median return of candidates with which a search goes on there; of each stage
 
     def identity(self) -> list[float]:
         """Return what the results of a run depend on."""
-        return [part for part in self if part < math.inf]
+        return [part for part in (self.searches, *self.stages, *self.enough) if part < math.inf]
 
     def in_unit(self, unit: float) -> Starts:
         """Return these for records in which a mean return of 1 is `unit`."""
-        return self._replace(enough=self.enough * unit)
+        return self._replace(enough=tuple(enough * unit for enough in self.enough))
 
 
 ONE_SEARCH = Starts()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Self
+from itertools import pairwise
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from evo.environment import Starts
 from evo.options import Section, added
@@ -24,6 +25,11 @@ SPENT = {  # what a budget can limit, and in words how much of it was spent
     "multiply_adds": ("multiply-add", "{:,} were computed"),
     "cpu_seconds": ("CPU second", "training took {:.0f}"),
 }
+
+
+def one_or_more(*none: object) -> BeforeValidator:
+    """Return what makes a list of an option's value that is one already, or a single one; `none` are no value."""
+    return BeforeValidator(lambda given: given if isinstance(given, list) else [] if given in none else [given])
 
 
 class Budget(Section):
@@ -87,11 +93,13 @@ class RunOptions(Section):
         le=1000,
         description="searches of evolution, one after the other; after start_generations of each, the best goes on",
     )
-    start_generations: int = added(
-        0, ge=0, le=10_000_000, description="generations of each search, where there are several starts"
+    start_generations: Annotated[list[Annotated[int, Field(ge=1, le=10_000_000)]], one_or_more(0, None, "")] = added(
+        [], description="generations of each search, where there are several starts; a list: stages of a search"
     )
-    start_return: float | None = added(
-        None, description="candidates' median return at which a search goes on and no other begins; not set = never"
+    start_return: Annotated[list[float], one_or_more(None, "")] = added(
+        [],
+        description="candidates' median return with which a search enters its next stage, and after the last one no "
+        "other begins; a value for each stage, or none",
     )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
@@ -104,15 +112,23 @@ class RunOptions(Section):
     )
 
     def _check(self) -> None:
-        if (self.starts > 1) != (self.start_generations > 0):
+        stages, enough = self.start_generations, self.start_return
+        if (self.starts > 1) != bool(stages):
             raise ValueError("start_generations, starts: set it where there are several starts, and nowhere else")
-        if self.starts == 1 and self.start_return is not None:
+        if self.starts == 1 and enough:
             raise ValueError("start_return, starts: there is one search; set it where there are several starts")
+        if any(later <= earlier for earlier, later in pairwise([0, *stages])):
+            raise ValueError(f"start_generations: must rise, not {stages}")
+        if len(enough) != len(stages) and (enough or len(stages) > 1):
+            raise ValueError(
+                f"start_return: one value for each of the {len(stages)} start_generations, not {len(enough)}"
+            )
 
     @property
     def searches(self) -> Starts:
         """The searches that begin one after the other."""
-        return Starts(self.starts, self.start_generations, math.inf if self.start_return is None else self.start_return)
+        stages = tuple(self.start_generations)
+        return Starts(self.starts, stages, tuple(self.start_return) or (math.inf,) * len(stages))
 
 
 class ValidationOptions(Section):

@@ -26,15 +26,17 @@ def compared(generations: int) -> int:
 class MultiStart(Algorithm):
     """The present search, and the best one before it; each has a seed of its own, and counts its own generations.
 
-    The best is the one whose candidates had the highest median return, in training, in its last tenth of generations.
-    A search for which that is `Starts.enough` goes on at once, and no other begins.
+    At the end of a stage the median returns of a search's candidates, in training, are compared over the last tenth of
+    its generations. A search that has `Starts.enough` enters the next stage, and after the last one no other begins.
+    The best is the one that ended in the latest stage, with the highest median return there.
     """
 
     def __init__(self, make: Callable[[Setup], Algorithm], setup: Setup) -> None:
         """Begin the first search, with the seed of `setup`; `make` returns an algorithm without gradients."""
         self._make, self._setup, self._starts = make, setup, setup.starts
-        self._search, self._score = 0, 0.0  # which search plays, and its sum of median returns that are compared
-        self._best: tuple[int, float, Arrays] = (NONE, 0.0, {})  # number, score and state
+        self._search, self._began, self._stage = 0, 0, 0  # which search plays, from which generation on, and its stage
+        self._score = 0.0  # its sum of median returns that are compared
+        self._best: tuple[int, int, float, Arrays] = (NONE, 0, 0.0, {})  # number, stage, score and state
         self.algorithm = self._begun(0)
         self.notices = self.algorithm.notices
 
@@ -51,34 +53,37 @@ class MultiStart(Algorithm):
 
     def age(self, number: int) -> int:
         """Return the number of a generation in the search that plays it."""
-        count, generations, _ = self._starts
-        search = self._search if self._best[0] == SETTLED else min(number // generations, count - 1)
-        return number - search * generations
+        return number - self._began
 
     def _turn(self, number: int) -> None:
-        """Begin the next search, or go on with the best one, where that is due."""
-        count, generations, enough = self._starts
-        if number == 0 or number % generations or number > count * generations or self._best[0] == SETTLED:
+        """Enter the next stage, begin the next search, or go on with the best one, where that is due."""
+        count, stages, enough = self._starts
+        if self._best[0] == SETTLED or self.age(number) != stages[self._stage]:
             return
-        if self._score >= enough * compared(generations):
-            self._best = SETTLED, 0.0, {}
+        if self._score >= enough[self._stage] * compared(stages[self._stage]):
+            if self._stage + 1 < len(stages):
+                self._stage, self._score = self._stage + 1, 0.0
+            else:
+                self._best = SETTLED, 0, 0.0, {}
             return
-        if self._best[0] < 0 or self._score > self._best[1]:
-            self._best = self._search, self._score, self.algorithm.state()
-        over, (best, _, state) = number == count * generations, self._best
+        if self._best[0] == NONE or (self._stage, self._score) > self._best[1:3]:
+            self._best = self._search, self._stage, self._score, self.algorithm.state()
+        over, (best, stage, _, state) = self._search == count - 1, self._best
         if over and best == self._search:
-            self._best = NONE, 0.0, {}
+            self._best = NONE, 0, 0.0, {}
             return
         self.algorithm.close()
-        self._search, self._score = best if over else number // generations, 0.0
+        self._search, self._began, self._stage, self._score = self._search + 1, number, 0, 0.0
+        if over:
+            self._search, self._began, self._stage = best, number - stages[stage], stage
         self.algorithm = self._begun(self._search)
         if over:
             self.algorithm.restore(state, ())
-            self._best = NONE, 0.0, {}
+            self._best = NONE, 0, 0.0, {}
 
     def _compare(self, number: int, record: Arrays) -> None:
         """Add the median return of a generation's candidates, where it counts."""
-        generations = self._starts.generations
+        generations = self._starts.stages[self._stage]
         if generations - compared(generations) <= self.age(number) < generations:
             if "return" not in record:
                 raise ConfigurationError(
@@ -96,16 +101,16 @@ class MultiStart(Algorithm):
 
     def state(self) -> Arrays:
         """Return the present search, the best one before it, and how good they are."""
-        number, score, state = self._best
-        known = np.array([self._search, self._score, number, score])
+        number, stage, score, state = self._best
+        known = np.array([self._search, self._began, self._stage, self._score, number, stage, score])
         return {**self.algorithm.state(), **{f"{BEST}{name}": array for name, array in state.items()}, STARTS: known}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state of this run: searches of another one would not be counted from here."""
-        search, score, number, best = np.asarray(state[STARTS]).tolist()
-        self._search, self._score = int(search), score
+        search, began, stage, self._score, number, last, best = np.asarray(state[STARTS]).tolist()
+        self._search, self._began, self._stage = int(search), int(began), int(stage)
         kept = {name.removeprefix(BEST): np.array(array) for name, array in state.items() if name.startswith(BEST)}
-        self._best = int(number), best, kept
+        self._best = int(number), int(last), best, kept
         self.algorithm.close()
         self.algorithm = self._begun(self._search)
         own = {name: array for name, array in state.items() if not name.startswith(BEST) and name != STARTS}

@@ -103,9 +103,34 @@ def test_a_search_that_is_good_enough_goes_on_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seed", "enough", "expected"),
+    [
+        pytest.param(1, (-0.5, -0.5), [0] * 15, id="the first passes both stages"),
+        pytest.param(
+            9, (-0.75, -0.2), [0] * 5 + [1] * 10, id="the second does, after the first fell short in the last"
+        ),
+        pytest.param(3, (-0.4, -0.5), [0] * 2 + [1] * 2 + [2] * 11, id="the third does, after two in the first stage"),
+        pytest.param(12, (-0.5, -0.2), [0] * 2 + [1] * 5 + [2] * 2 + [1] * 6, id="none does, and the second was last"),
+    ],
+)
+def test_a_search_ends_after_the_stage_in_which_it_falls_short(
+    seed: int, enough: tuple[float, float], expected: list[int], tmp_path: Path
+) -> None:
+    rows = list(train(built(seed=seed, start_generations=[2, 5], start_return=[*enough]), tmp_path))
+    assert [int(row.metrics["start"]) for row in rows] == expected
+    for k in range(1, len(rows)):
+        if (
+            expected[k] != expected[k - 1]
+        ):  # a search has the curriculum from its beginning, and one that goes on has not
+            begins = expected[k] not in expected[:k]
+            assert rows[k].metrics.get("training_table") == (0 if begins else None)
+
+
+@pytest.mark.parametrize(
     ("algorithm", "options"),
     [
         pytest.param("sep_cma_es", {"start_return": 0.0}, id="enough-sep_cma_es"),
+        pytest.param("ga", {"start_generations": [2, 4], "start_return": [-0.5, 5.0]}, id="stages-ga"),
         pytest.param("ga", {"start_return": 0.0}, id="enough-ga", marks=pytest.mark.long),
         *(pytest.param(name, {}, id=f"all-{name}", marks=pytest.mark.long) for name in SECTIONS),
     ],
@@ -151,10 +176,13 @@ def test_the_processes_of_the_command_line_end_in_the_state_of_one(tmp_path: Pat
         {"start_generations": 0},
         {"starts": 1},
         {"starts": 1, "start_generations": 0, "start_return": 3.0},
+        {"start_generations": [4, 4], "start_return": [1.0, 2.0]},
+        {"start_generations": [2, 4], "start_return": 1.0},
+        {"start_generations": [2, 4]},
     ],
 )
 def test_what_several_starts_need_goes_with_them(run: dict[str, Any]) -> None:
-    told = r"run\.start_(generations|return): (there is one search; )?set it where"
+    told = r"run\.start_(generations|return): (there is one search; )?(set it where|must rise|one value for each)"
     with pytest.raises(ConfigurationError, match=told):
         built(**run)
 
@@ -177,7 +205,7 @@ def test_a_fork_is_one_search_and_says_what_to_type(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_whose_record_has_no_returns_is_refused_in_one_line() -> None:
-    starts = Starts(2, 1)
+    starts = Starts(2, (1,), (0.0,))
     search = MultiStart(
         lambda setup: Silent(), Setup(1, Network.build(Policy(kind="linear"), (4,), 2), None, starts=starts)
     )
