@@ -21,12 +21,19 @@ from tests.helpers.calling import called
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.plugins import keras_fitness
 
-keras = pytest.importorskip("keras")
+keras: Any
 FEW: dict[str, Any] = {
     "sep_cma_es": {"population": 8, "sigma": 0.1, "episodes": 1},
     "validation": {"episodes": 1},
     "test": {"episodes": 2},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """Import it for these tests alone: it takes seconds."""
+    global keras
+    keras = pytest.importorskip("keras")
 
 
 def small(units: int = 15) -> Any:

@@ -27,9 +27,17 @@ from evo.training.beginning import handed_over, start_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.sampling import sampled
 
-keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
-layers = keras.layers
+keras: Any
+layers: Any
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """Import it for these tests alone: it takes seconds."""
+    global keras, layers
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
 
 
 def chain(shape: tuple[int, ...], *parts: Any, functional: bool = False) -> Any:
@@ -247,16 +255,21 @@ def test_a_graph_of_functions_is_refused_with_what_to_do(tmp_path: Path) -> None
             Experiment.build(environment={"id": "catch"}, **options).identity()  # type: ignore[arg-type]
 
 
-@keras.saving.register_keras_serializable("mine")
-class Own(keras.layers.Layer):  # type: ignore[misc, name-defined]
-    """A layer of a user."""
+def own() -> Any:
+    """Return a layer of a user's class."""
+
+    @keras.saving.register_keras_serializable("mine")
+    class Own(layers.Layer):  # type: ignore[misc, name-defined]
+        pass
+
+    return Own(name="mine")
 
 
 @pytest.mark.parametrize(
     ("shape", "parts", "said"),
     [
         ((3,), lambda: [layers.Lambda(lambda x: 2 * x, name="twice"), layers.Dense(1)], "twice is a Lambda; known are"),
-        ((3,), lambda: [Own(name="mine"), layers.Dense(1)], "mine is a Own of its own code"),
+        ((3,), lambda: [own(), layers.Dense(1)], "mine is a Own of its own code"),
         ((4, 3), lambda: [layers.SimpleRNN(2, name="old"), layers.Dense(1)], "old is a SimpleRNN; known are"),
         ((4, 3), lambda: [layers.GRU(2, reset_after=False, name="old"), layers.Dense(1)], "old has reset_after"),
         ((4, 3), lambda: [layers.LSTM(2, activation="relu", name="old"), layers.Dense(1)], "old has activation"),
@@ -329,7 +342,7 @@ def joined(order: tuple[str, ...] = ("picture", "sign"), join: Any = None, flat:
     inputs = {"picture": keras.Input((8, 8, 1), name="picture"), "sign": keras.Input((2,), name="sign")}
     x = layers.Conv2D(3, 3, 2, activation="relu", name="see")(inputs["picture"])
     ends = {"picture": layers.Flatten()(x) if flat else x, "sign": layers.Dense(4, name="read")(inputs["sign"])}
-    x = (join or layers.Concatenate(name="both"))([ends[name] for name in order])
+    x = (join() if join else layers.Concatenate(name="both"))([ends[name] for name in order])
     x = layers.Dense(2, name="act")(layers.LayerNormalization()(layers.Dense(6, "tanh")(x)))
     model = keras.Model([inputs["sign"], inputs["picture"]], x)
     draw = np.random.default_rng(1)
@@ -385,7 +398,10 @@ def test_a_run_has_layers_for_its_entries_from_a_model(tmp_path: Path, monkeypat
     [
         ({"order": ("sign", "picture")}, "both joins sign, picture; join them in alphabetical order"),
         ({"order": ("picture", "sign", "sign")}, "read is used twice"),
-        ({"order": ("picture", "picture"), "join": layers.Add(name="sum")}, "sum is a Add; several inputs are joined"),
+        (
+            {"order": ("picture", "picture"), "join": lambda: layers.Add(name="sum")},
+            "sum is a Add; several inputs are joined",
+        ),
         ({"order": ("picture",) * 2, "flat": False}, "both joins rows; Flatten them before, of the input picture"),
     ],
 )
