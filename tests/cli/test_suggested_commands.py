@@ -149,6 +149,7 @@ print(command("evo", "evaluate", "other"))
 NEEDS_IT = " # needs the script: no command finds what that defines"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("imports", "name", "given"),
     sampled(

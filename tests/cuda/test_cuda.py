@@ -78,7 +78,7 @@ RECORDED = (1, 6, 19)  # discrete and continuous actions, truncated episodes, a 
 @pytest.mark.parametrize(
     ("which", "lines"),  # of the others, a line is of updates
     [
-        ("tiny", len(TINY)),
+        pytest.param("tiny", len(TINY), marks=pytest.mark.long),
         pytest.param("one", len(ONE) + 1, marks=pytest.mark.long),
         pytest.param("others", len(OTHERS) + 1, marks=pytest.mark.long),
     ],

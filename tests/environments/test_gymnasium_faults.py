@@ -20,6 +20,7 @@ from evo.rollouts import gymnasium_episodes
 from evo.run import train
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, called, command
+from tests.helpers.sampling import sampled
 
 SKELETONS = ROOT / "evo" / "cli" / "skeletons"
 NUMBERS = count()
@@ -186,7 +187,8 @@ def test_a_module_may_change_the_directory_when_it_is_imported(written: Written,
     assert (tmp_path / "run" / "champion.h5").exists()
 
 
-@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_what_environments_have_started_ends_with_the_run(written: Written, tmp_path: Path, backend: str) -> None:
     begun = 'with open("children", "a") as file:\n            self.child = subprocess.Popen(["sleep", "600"])\n'
     words = written(
@@ -212,7 +214,7 @@ def test_a_plan_ends_where_an_environment_leaves_a_thread(written: Written, tmp_
         assert process.wait(120) == 0
 
 
-@pytest.mark.parametrize("backend", ["serial", "processes"])
+@pytest.mark.parametrize("backend", sampled(["serial", "processes"]))
 def test_an_error_of_ours_in_an_environment_is_a_mistake_of_it(written: Written, tmp_path: Path, backend: str) -> None:
     reset = "        super().reset(seed=seed)\n"
     words = written((reset, f"        import evo\n        evo.Run('absent').champion\n{reset}"))
@@ -231,6 +233,7 @@ list(evo.train(experiment, "script", plugins=plugins))
 """
 
 
+@pytest.mark.long
 def test_what_depends_on_hashes_of_strings_is_the_same_in_every_process(
     written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +246,7 @@ def test_what_depends_on_hashes_of_strings_is_the_same_in_every_process(
     assert len({Run(tmp_path / name).store.state_hash for name in ("run", "script")}) == 1
 
 
-@pytest.mark.parametrize("backend", ["serial", "processes"])
+@pytest.mark.parametrize("backend", sampled(["serial", "processes"]))
 def test_a_run_speaks_where_its_environment_replaces_the_standard_streams(
     written: Written, tmp_path: Path, backend: str
 ) -> None:
@@ -254,6 +257,7 @@ def test_a_run_speaks_where_its_environment_replaces_the_standard_streams(
     assert "sead" in called(tmp_path, *words, "--set", "run.sead=1", code=2)[1]
 
 
+@pytest.mark.long
 def test_an_environment_that_needs_the_main_thread_is_told_of_workers(written: Written, tmp_path: Path) -> None:
     words = written((MADE, f"{MADE}        import signal\n        signal.signal(signal.SIGALRM, print)\n"))
     called(tmp_path, *words[:-1], "processes", "--workers", 1)

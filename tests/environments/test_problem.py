@@ -179,6 +179,7 @@ def test_a_mistake_is_a_line(tmp_path: Path, name: str, more: tuple[str, ...], s
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_a_probe_ends_with_the_line_and_the_exit_code_of_the_run(tmp_path: Path) -> None:
     words = (experiment(tmp_path, "fails"), *PLUGIN, "--backend", "serial")
     told = called(tmp_path, "run", *words, program="evo", code=2)[1].splitlines()
@@ -408,6 +409,7 @@ def test_a_search_that_has_ended_is_returned_again_and_one_that_found_nothing_sa
         registry.problem(registry.HERE)
 
 
+@pytest.mark.long
 def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_complaint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -501,6 +503,7 @@ def test_what_is_masked_is_no_number_and_what_cannot_be_called_hears_of_no_progr
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_function_whose_first_call_ends_the_worker_is_named(tmp_path: Path) -> None:
     ended = r"the last one exited with status 3; it was calling tests\.plugins\.curves:exits$"
     with pytest.raises(ResourceError, match=ended):
@@ -955,6 +958,7 @@ def test_what_a_search_does_not_use_is_refused(tmp_path: Path) -> None:
         evo.maximise(curves.problem)
 
 
+@pytest.mark.long
 def test_searches_in_two_threads_each_have_their_own_function(tmp_path: Path) -> None:
     def found(place: float) -> evo.Optimum:
         few = {"generations": 4, "sep_cma_es": {"population": 6}}
@@ -978,6 +982,7 @@ def test_a_search_is_not_accused_of_the_function_of_another_thread(
     assert "differs" not in "".join(capsys.readouterr())
 
 
+@pytest.mark.long
 def test_a_call_of_an_exact_function_is_replayed_as_facts(tmp_path: Path) -> None:
     mine = experiment(tmp_path, "problem")
     called(tmp_path, mine, *PLUGIN, *SMALL, "--run-dir", "run", "--backend", "serial", "--no-report")

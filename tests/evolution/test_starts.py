@@ -129,7 +129,7 @@ def test_a_search_ends_after_the_stage_in_which_it_falls_short(
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        pytest.param("sep_cma_es", {"start_return": 0.0}, id="enough-sep_cma_es"),
+        pytest.param("sep_cma_es", {"start_return": 0.0}, id="enough-sep_cma_es", marks=pytest.mark.long),
         pytest.param("ga", {"start_generations": [2, 4], "start_return": [-0.5, 5.0]}, id="stages-ga"),
         pytest.param("ga", {"start_return": 0.0}, id="enough-ga", marks=pytest.mark.long),
         *(pytest.param(name, {}, id=f"all-{name}", marks=pytest.mark.long) for name in SECTIONS),

@@ -353,7 +353,8 @@ def test_a_game_without_pictures_skips_their_test(written: Written) -> None:
         tests.test_pictures_are_drawn_where_there_are_any()
 
 
-@pytest.mark.parametrize("mode", sampled(["SAME_STEP", "DISABLED"]))
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
     written: Written, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

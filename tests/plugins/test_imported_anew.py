@@ -96,6 +96,7 @@ def test_nothing_is_said_where_all_is_as_it_was(tmp_path: Path) -> None:
     assert session(tmp_path, "", "forkserver") == ("", "")
 
 
+@pytest.mark.long
 def test_numbers_of_an_environment_that_were_set_from_outside_are_named(tmp_path: Path) -> None:
     (tmp_path / "walk.py").write_text(ENVIRONMENT)
     (tmp_path / "walk.toml").write_text(WALK)

@@ -425,6 +425,7 @@ gymnasium.register("lively/Walk-v0", make)
 """
 
 
+@pytest.mark.long
 def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_make_is_a_plug_in(
     tmp_path: Path,
 ) -> None:

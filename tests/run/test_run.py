@@ -461,6 +461,7 @@ def test_a_run_that_needs_tensorflow_makes_nothing_where_that_is_missing(
     assert [path.name for path in small.iterdir()] == ["small.toml"]
 
 
+@pytest.mark.long
 def test_a_run_that_learns_in_tensorflow_makes_nothing_where_that_is_broken(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +504,7 @@ def test_notices_that_differ_in_numbers_are_counted_and_not_repeated(
     ]
 
 
+@pytest.mark.long
 def test_of_a_run_whose_directory_was_removed_nothing_is_said_to_be_saved(small: Path) -> None:
     words = ("small.toml", "--run-dir", "run", "--generations", 100_000)
     with command(small, *words) as process:

@@ -412,6 +412,7 @@ def test_a_run_goes_on_against_no_other_opponents_and_is_not_accused_of_them(
     summary_of(against, "--resume", "run", "--generations", 3, "--no-report")
 
 
+@pytest.mark.long
 def test_a_comparison_takes_no_run_against_other_opponents(against: Path) -> None:
     for seeds, file, code in (([1], 1, 0), ([1, 2], 2, 2)):
         shutil.copy(against / f"{file}.h5", against / "named.h5")

@@ -74,6 +74,7 @@ def test_training_episodes_end_by_their_own_rules_and_all_others_by_the_usual_on
     assert score.mean_length > 3
 
 
+@pytest.mark.long
 def test_after_some_generations_training_has_the_usual_rules_in_a_replay_and_a_resume_too(tmp_path: Path) -> None:
     experiment = built(training={"max_steps": 3}, training_generations=2)
     short, again, long = (row.metrics["mean_length"] for row in train(experiment, tmp_path / "run"))

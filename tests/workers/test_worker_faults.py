@@ -212,6 +212,7 @@ def prepare(folder: Path, faults: list[str]) -> None:
         (folder / f"{fault}-{seed:016x}-{i % 5}").touch()
 
 
+@pytest.mark.long
 def test_every_fault_in_one_run_leaves_no_trace_in_the_hash(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("--generations", 7, "--set", "workers.candidates_per_task=2")
     reference = run(walk, "undisturbed", "--backend", "serial", *few)
