@@ -106,6 +106,7 @@ def test_a_budget_of_frames_counts_those_of_training_and_metrics_keep_them_apart
     sections = {"validation": {"every": 1, "episodes": 8}, "test": {"every": 0, "episodes": 8}}
     run = {"generations": 9, "budget": {"frames": limit}}
     small = {"population": 4, "parents": 2, "elites": 1, "episodes": 1}
+    sections |= {"workers": {"backend": "serial"}}
     catch = Experiment.build(run=run, environment={"id": "catch", "rows": 6}, policy=LINEAR, ga=small, **sections)
     rows = list(evo.train(catch, tmp_path / "run"))
     assert len(rows) == -(-limit // 20)  # four games of five steps a generation

@@ -162,8 +162,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "test.episodes=32",
         "--generations",
         12,
-        "--workers",
-        1,
+        "--backend",
+        "serial",
     )
     called(where, ROOT / "experiments" / "games" / "gp_cartpole.toml", "--run-dir", "run", *few)
     return where / "run"

@@ -68,7 +68,7 @@ def test_a_run_is_read_verified_and_resumed_to_the_bits_of_the_release(
 def test_a_champion_by_itself_plays_as_it_did(release: Path) -> None:
     champion = evo.Run(release / "champion.h5")
     assert champion.test is not None
-    score = last_line(release, "evaluate", "champion.h5", "--episodes", 32)
+    score = last_line(release, "evaluate", "champion.h5", "--episodes", 32, "--backend", "serial")
     assert score["mean"] == champion.test.mean
 
 

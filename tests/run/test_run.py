@@ -330,7 +330,7 @@ def test_a_champion_of_another_run_is_refused_unless_it_is_named_itself(small: P
         _, err = called(small, *words, program="evo", code=3)
         assert err.startswith("run/champion.h5: is not of this run: ")
         assert said in err
-    called(small, "evaluate", "run/champion.h5", "--episodes", 2, program="evo")
+    called(small, "evaluate", "run/champion.h5", "--episodes", 2, "--backend", "serial", program="evo")
 
 
 def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_change_nothing(small: Path) -> None:

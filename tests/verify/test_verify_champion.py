@@ -29,7 +29,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def verified(run: Path, code: int = 0, *words: str) -> str:
-    return called(run.parent, "verify", run / "champion.h5", *words, code=code, program="evo")[0]
+    return called(run.parent, "verify", run / "champion.h5", "--backend", "serial", *words, code=code, program="evo")[0]
 
 
 def test_a_champion_proves_its_score_without_its_run(run: Path) -> None:
