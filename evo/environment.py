@@ -44,7 +44,7 @@ class Shown(Protocol):
 
 
 def computed_once(function: Callable[[Any], Any]) -> Any:
-    """Return a property with a value that is kept, by which a class has one of the attributes of `Environment`."""
+    """Cache a property that implements an attribute of `Environment`."""
     return cached_property(function)
 
 

@@ -176,14 +176,14 @@ def notice(text: str) -> None:
     print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def refuse_uncallable(progress: object) -> None:
-    """Raise a ConfigurationError where what is to be told of progress is no function."""
+def require_callable(progress: object) -> None:
+    """Raise ConfigurationError unless `progress` is callable."""
     if progress is not None and not callable(progress):
         raise ConfigurationError(f"progress: {progress!r:.40} is not a function, as print is")
 
 
 def refuse_control(*words: str) -> None:
-    """Raise a ConfigurationError where a name or value would forge or hide lines wherever it is shown."""
+    """Raise ConfigurationError where a word has line ends or control characters, which forge or hide lines."""
     if hidden := next(filter(CONTROL.search, words), ""):
         raise ConfigurationError(f"'{hidden}': no name or value holds line ends or control characters")
 
@@ -195,14 +195,14 @@ def path_of(name: str, value: object) -> Path:
     return Path(value)
 
 
-def refuse_other_than_whole(name: str, value: object, least: int, most: int) -> None:
-    """Raise a ConfigurationError where an argument is no whole number from `least` to `most`."""
+def require_integer(name: str, value: object, least: int, most: int) -> None:
+    """Raise ConfigurationError unless an argument is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         raise ConfigurationError(f"{name}: must be a whole number from {least} to {most}, not {value!r:.40}")
 
 
-def refuse_other_than_sets(sets: object) -> None:
-    """Raise a ConfigurationError where an argument is no list of assignments, as --set takes."""
+def require_assignments(sets: object) -> None:
+    """Raise ConfigurationError unless an argument is a list of assignments, as --set takes."""
     if not isinstance(sets, list | tuple) or not all(isinstance(one, str) for one in sets):
         raise ConfigurationError(f"sets: must be a list of assignments, as in ['ga.sigma=0.1'], not {sets!r:.60}")
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from evo.config.experiment import Experiment
 from evo.environment import real_array
 from evo.environments.problem import PREFIX, Fitness, Problem
-from evo.errors import ConfigurationError, did_you_mean, refuse_uncallable
+from evo.errors import ConfigurationError, did_you_mean, require_callable
 from evo.files.layout import CHAMPION
 from evo.lazy import keras
 from evo.networks.candidates import Rebuilder
@@ -67,7 +67,7 @@ def _search(
     progress: Callable[[Row], object] | None = None,
     **sections: Mapping[str, object],
 ) -> Optimum:
-    refuse_uncallable(progress)
+    require_callable(progress)
     problem, outer = _declared(fitness, start, minimises, lower, upper, measures), registry.searched_here.get()
     if not isinstance(workers, Mapping):
         workers = {"backend": "serial"} if _is(workers, 1) else {"count": workers}
@@ -182,7 +182,7 @@ class Search:
         return self._loop.generation
 
     def ask(self) -> NDArray[np.float32]:
-        """Return the vectors whose fitness the search waits for; the same until they are told.  # [N, P]"""
+        """Return the vectors whose fitness the search waits for; the same until `tell`.  # [N, P]"""
         request = self._loop.ask()
         if request.weights is not None:
             self._parents = request.weights

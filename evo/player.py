@@ -62,8 +62,8 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     from evo.rollouts.rollout import RolloutPlayer
 
     rollouts, files = _rollouts(spec), PublishedFiles(spec.run_dir) if files is None else files
-    elsewhere = spec.inference == "tensorflow" or os.environ.get(CUDA_PLAYER)
-    if elsewhere and any(rollout.environment.players > 1 for rollout in rollouts):
+    inexact = spec.inference == "tensorflow" or os.environ.get(CUDA_PLAYER)
+    if inexact and any(rollout.environment.players > 1 for rollout in rollouts):
         raise ConfigurationError(
             "environment.id: a game of several players is played by the exact kernel on CPUs alone; set "
             'policy.inference = "lanes", and no workers.kind of GPUs'
@@ -119,7 +119,7 @@ def prepare(spec: RunSpec) -> None:
 
 
 def _warm_up(rollout: Any, transitions_from: str) -> None:
-    """Compile what plays; on another core, a forked process meanwhile compiles functions that it calls."""
+    """Compile what plays, while a forked process compiles functions that it calls on another core."""
     from evo.compiled.cache import is_kept
     from evo.games.step import Ended
     from evo.kernels.lanes import compile_layers

@@ -77,7 +77,7 @@ def raise_stopped() -> None:
             signal.signal(number, _stop)
     if not isinstance(sys.unraisablehook, _Unraisable):
         sys.unraisablehook = _Unraisable(sys.unraisablehook)
-        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_as_usual)
+        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_end_on_signals)
 
 
 def _block() -> None:
@@ -89,7 +89,7 @@ def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
 
 
-def _as_usual() -> None:
+def _end_on_signals() -> None:
     """Let signals end a process that a plug-in has forked, as they end any other: it is no part of the run."""
     for number in STOPPING:
         if signal.getsignal(number) is _stop:
@@ -306,7 +306,7 @@ def outlive_parent() -> None:
 
 @contextmanager
 def fork_doing(work: Callable[[], object]) -> Iterator[None]:
-    """Have a forked process do some work in the meantime, and end it then; nothing shows whether it has done it."""
+    """Run `work` in a forked process until the block ends; its result is ignored."""
     parent = os.getpid()
     try:
         child = os.fork()

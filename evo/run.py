@@ -92,9 +92,9 @@ def train(
     also where the interpreter ends while it holds the iterator. `plugins` are modules as those of --plugin. Raises
     ConfigurationError where the directory holds a run whose options give other results.
     """
-    from evo.training.beginning import refuse_other_than_experiment
+    from evo.training.beginning import require_experiment
 
-    refuse_other_than_experiment(experiment)
+    require_experiment(experiment)
     stores: list[Store] = []
     rows = _rows(experiment, run_dir, plugins, stores)
     atexit.unregister(_close_all)

@@ -163,7 +163,7 @@ class DQN(OffPolicyMethod):
         return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
     def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
-        """Make the updates that are due for the frames played."""
+        """Make the updates that are due for the frames played; from the replay buffer, so `played` is not used."""
         options, seed, learner = self.options, self.setup.seed, self.learner
         beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
         learning_rate = hp.scheduled(options, "learning_rate", frames)

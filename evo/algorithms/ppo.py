@@ -124,7 +124,7 @@ class PPO(ActorCritic):
         transitions = played.transitions  # [M] each: env 0 steps 0..T-1, env 1 steps 0..T-1, ...
         start = frames - len(transitions)
 
-        observations = self.inputs(played, start)  # normalised, if that is asked for
+        observations = self.inputs(played, start)  # normalised, if asked for; this also updates the normaliser
         acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
         values = acted["values"]  # [M] V(s_t)
 
@@ -148,7 +148,7 @@ class PPO(ActorCritic):
         seconds_moving = clock.wall() - began  # preparing data, as opposed to updates
 
         learning_rate = hp.scheduled(options, "learning_rate", start)
-        settings = {
+        settings = {  # the loss's scalars of this update; `options` are the section's, before schedules
             "entropy_coefficient": hp.scheduled(options, "entropy_coefficient", start),
             "value_coefficient": options.value_coefficient,
             "clip_range": options.clip_range,
@@ -156,14 +156,16 @@ class PPO(ActorCritic):
         }
         means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         # The learner may have several updates in flight (`staleness`), so it takes the batches of all epochs at once.
-        seed, count, steps = self.setup.seed, len(transitions), self.steps
+        seed, count = self.setup.seed, len(transitions)
+        steps = self.steps  # consecutive transitions that are learned from together; 1 without memory
         epochs = range(options.epochs)
         parts = (minibatches(seed, generation, epoch, count, options.minibatches, steps) for epoch in epochs)
         batches = chain.from_iterable(parts)  # [B] row numbers each, with memory those of whole pieces
-        for _, found in self.learner.updates_on(batches, learning_rate, settings):
+        for found in self.learner.updates_on(batches, learning_rate, settings):
             means.add(found)
             if should_stop():  # the run ends while this learns in the background
                 break
+            # Looked at after every minibatch, so it may end inside an epoch (CleanRL: after the epoch).
             if 0 < options.target_kl < float(found["approx_kl"].mean(dtype=np.float64)):
                 break
         return {

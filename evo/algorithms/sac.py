@@ -133,7 +133,7 @@ class SAC(TwinCriticMethod):
             count = options.batch_size
 
             targets = self.targets(batch, acted[:count], logs[:count], alpha)
-            improved = self.of_both(partial(self.improved, batch, targets, acted[count:]))
+            improved = self.map_critics(partial(self.improved, batch, targets, acted[count:]))
             (values, q_1, slopes_1), (_, q_2, slopes_2) = improved
             critic_means.add(values)
             first = q_1 <= q_2

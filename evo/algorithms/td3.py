@@ -77,7 +77,7 @@ class TD3(TwinCriticMethod):
             moving += clock.wall() - began
 
             targets = self.targets(batch, self.noise(generation, update, TARGETS))
-            critic_means.add(self.of_both(partial(self.update_critic, batch, targets))[0])
+            critic_means.add(self.map_critics(partial(self.update_critic, batch, targets))[0])
             if critic.updates % options.policy_delay:
                 continue
             actions, _ = self.act(batch.observations, no_noise)  # pi(s_t)

@@ -45,7 +45,7 @@ def add(parser: ArgumentParser, *names: str, **changes: Any) -> None:
         parser.add_argument(name, **{**SHARED[name], **changes})
 
 
-def add_of_training(parser: ArgumentParser) -> None:
+def add_training(parser: ArgumentParser) -> None:
     """Declare the arguments of training, in a new run and in one that goes on."""
     add(parser, "--algorithm", "--set", "--workers", "--backend", "--seed")
     add(parser, "--generations", help="number of generations in total, those done included")

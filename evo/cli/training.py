@@ -68,7 +68,7 @@ def train_to_the_end(
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     if endless := endless_episodes(experiment):
-                        stack.enter_context(_said_while_endless(display, store, endless))
+                        stack.enter_context(_note_if_endless(display, store, endless))
                     for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(handed_over(experiment, row.metrics["start_validation"]))
@@ -110,7 +110,7 @@ def train_to_the_end(
 
 
 @contextmanager
-def _said_while_endless(display: Display, store: Store, endless: str) -> Iterator[None]:
+def _note_if_endless(display: Display, store: Store, endless: str) -> Iterator[None]:
     text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
     first = store.next_generation
     timer = threading.Timer(PATIENCE, lambda: display.say(text) if store.next_generation == first else None)
@@ -242,7 +242,7 @@ def ending(
     report: str = "",
     sick: bool = False,
 ) -> None:
-    """Show what came of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
+    """Show the result of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
     champion, no_better, environment = summary.champion, False, experiment.make_environment()
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")

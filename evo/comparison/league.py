@@ -20,9 +20,9 @@ from evo.errors import (
     DataError,
     counted,
     did_you_mean,
-    refuse_other_than_sets,
-    refuse_other_than_whole,
-    refuse_uncallable,
+    require_assignments,
+    require_callable,
+    require_integer,
 )
 from evo.files.layout import distinguished
 from evo.numbers import UNKNOWN, number, percentage
@@ -122,7 +122,7 @@ class RoundRobin:
     def play(
         self, first: int, second: int, seeds: NDArray[np.uint64], opening: int = 0, mode: str = "greedy"
     ) -> tuple[NDArray[np.int64], Seated]:
-        """Play seeds [E] in all seatings, seed by seed; return who sat where, and what came of it.  # [E S, players]"""
+        """Play seeds [E] in all seatings, seed by seed; return who sat where, and the results.  # [E S, players]"""
         seating = np.tile(self.seatings(first, second), (len(seeds), 1))
         each = np.repeat(seeds, len(seating) // len(seeds))
         rule = RULES[MODES[mode]]
@@ -136,7 +136,7 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
     ConfigurationError: a baseline is unknown, players are of different games, one is named twice, or the game has one
     player. DataError: a run or a champion is missing or damaged.
     """
-    refuse_other_than_sets(sets)
+    require_assignments(sets)
     runs = {place: _run(one) for place, one in enumerate(players) if not is_baseline(one)}
     named = dict(zip(runs, distinguished([run.directory for run in runs.values()]), strict=True))
     names = [named.get(place, str(one)) for place, one in enumerate(players)]
@@ -218,10 +218,10 @@ def league(
     of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
     gets a line before each pair. ConfigurationError: an argument is wrong; also, and DataError: as `round_robin_of`.
     """
-    refuse_uncallable(progress)
-    refuse_other_than_whole("episodes", episodes, 2, BLOCK)
-    refuse_other_than_whole("block", block, 0, LAST_BLOCK)
-    refuse_other_than_whole("opening", opening, 0, MOST_OPENING)
+    require_callable(progress)
+    require_integer("episodes", episodes, 2, BLOCK)
+    require_integer("block", block, 0, LAST_BLOCK)
+    require_integer("opening", opening, 0, MOST_OPENING)
     if mode not in MODES:
         raise ConfigurationError(f"mode: must be {' or '.join(MODES)}, not {mode!r:.40}")
     named = players.players if isinstance(players, RoundRobin) else players

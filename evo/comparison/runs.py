@@ -1,4 +1,4 @@
-"""The runs of a comparison: which are to be trained, what came of each, and which can be compared with each other."""
+"""The runs of a comparison: which are to be trained, the result of each, and which can be compared with each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def with_copies(experiment: Experiment, directories: Iterable[Path]) -> Experime
     gone = {name for name in opponents_named(experiment.environment) if not Path(name).exists()}
     begun, copies = not start or Path(start).exists(), dict(experiment.copies)
     for directory in directories if gone or not begun else ():
-        with suppress(EvoError):  # it is told of where the run has its turn
+        with suppress(EvoError):  # reported when it is the turn of the run
             known = Experiment.load(directory / CONFIG, resolved=True, hosts="ignored").copies.items() if gone else ()
             copies |= {name: copy for name, copy in known if name in gone and copy.exists()}
         if not begun and (copy := directory / START).exists():
@@ -126,7 +126,7 @@ def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
 
 
 def trained_run(run: PlannedRun) -> ComparedRun | None:
-    """Return what came of a run; None where it has not ended, or is not tested. DataError: it is damaged."""
+    """Return the result of a run; None where it has not ended, or is not tested. DataError: it is damaged."""
     if not (run.directory / MANIFEST).exists():
         return None
     store, experiment = Store.read(run.directory), run.experiment
@@ -173,7 +173,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
 
 @reading_several()
 def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
-    """Return what came of these runs, of one method where only seeds differ.
+    """Return the results of these runs, of one method where only seeds differ.
 
     DataError: one is no run directory. ConfigurationError: one is named twice, or two runs of a method have one seed,
     or descend from one run.
@@ -207,7 +207,7 @@ def options_of(run: Run) -> str:
     return json.dumps([options, experiment.generations, experiment.run.budget.model_dump()], sort_keys=True)
 
 
-def never_had_one(run: Run) -> bool:
+def ended_without_champion(run: Run) -> bool:
     """Return whether a run has ended without a champion."""
     validated = not any(run.metrics) or any("validation" in row for row in run.metrics)
     return run.ended and not validated and not (run.directory / CHAMPION).exists()
@@ -228,7 +228,7 @@ def _compared(method: str, run: Run, shared: str) -> ComparedRun:
     try:
         score = run.test
     except DataError as error:
-        return replace(found, failure=NO_CHAMPION if never_had_one(run) else first_line(error))
+        return replace(found, failure=NO_CHAMPION if ended_without_champion(run) else first_line(error))
     if score is None:
         return replace(found, failure="its champion is not tested")
     of = f"trained {done} of {counted(run.config.generations, 'generation')}, so it had not ended"

@@ -37,7 +37,7 @@ from evo.errors import (
     ResourceError,
     first_line,
     path_of,
-    refuse_uncallable,
+    require_callable,
 )
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
@@ -51,10 +51,10 @@ from evo.workers import hardware
 Show = Callable[[str], object]  # shows a line
 Trained = subprocess.Popen[str] | str  # a process that trains a run, or why one that is over failed, or nothing
 
-# Exit codes of the processes of runs here, for errors that have that of any ResourceError elsewhere.
-TOLD_APART: dict[int, type[ResourceError]] = {64: PoisonError, 65: OutOfMemoryError}
+# Exit codes of the processes of runs here; outside, these errors have that of any ResourceError.
+OWN_EXIT_CODES: dict[int, type[ResourceError]] = {64: PoisonError, 65: OutOfMemoryError}
 PROGRAM = "import evo.errors\n"
-PROGRAM += "".join(f"evo.errors.{one.__name__}.exit_code = {code}\n" for code, one in TOLD_APART.items())
+PROGRAM += "".join(f"evo.errors.{one.__name__}.exit_code = {code}\n" for code, one in OWN_EXIT_CODES.items())
 PROGRAM += "from evo.cli.main import main_run\nsys.exit(main_run())"
 FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
 SHOWN_EVERY = 1.0  # seconds
@@ -74,7 +74,7 @@ def compare(
     `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run.
     ConfigurationError: all mistakes of the file, a line each. LockedError: another process trains it.
     """
-    refuse_uncallable(progress)
+    require_callable(progress)
     if not what:
         raise ConfigurationError("name a comparison file, or the directories of runs")
     file = comparison_file_among(paths := [path_of("compare", one) for one in what])
@@ -106,7 +106,7 @@ def comparison_file_among(paths: Sequence[Path]) -> Path | None:
 
 
 def result_text(run: ComparedRun) -> str:
-    """Return what came of a run, in words."""
+    """Return the result of a run in words."""
     if run.score is None:
         return f"failed: {run.failure}"
     (low, high), exact = run.score.ci95, run.experiment.make_environment().is_exact
@@ -123,7 +123,7 @@ def train(
     begin: Callable[[PlannedRun], Trained] | None = None,
     option: str = "comparison.directory",
 ) -> list[ComparedRun]:
-    """Train what is not yet trained, and return what came of each run.
+    """Train what is not yet trained, and return the result of each run.
 
     `progress` gets a line in the words of `describe` when a run ends; `live` gets one about once a second that says
     how far the others are. Each run has a process of its own, which `begin` starts, and as many train side by side as
@@ -216,10 +216,10 @@ def _first_to_end(
                 pass
         if live and time.monotonic() - shown > SHOWN_EVERY:
             shown = time.monotonic()
-            live("  |  ".join(_how_far(planned[number]) for number in running))
+            live("  |  ".join(_progress_line(planned[number]) for number in running))
 
 
-def _how_far(run: PlannedRun) -> str:
+def _progress_line(run: PlannedRun) -> str:
     lines = MetricsFile(run.directory).read()
     frames = sum(line.get("frames") or 0 for line in lines)
     return f"{run.method}  seed {run.experiment.run.seed}  {len(lines)} generations, {frames:,.0f} frames"
@@ -245,7 +245,7 @@ def _failure(code: int, out: str, err: str) -> EvoError | None:
         error = json.loads(out.splitlines()[-1])["error"]
     except (IndexError, KeyError, TypeError, ValueError):
         error = None
-    kind = TOLD_APART.get(code, ResourceError) if code in (ResourceError.exit_code, *TOLD_APART) else EvoError
+    kind = OWN_EXIT_CODES.get(code, ResourceError) if code in (ResourceError.exit_code, *OWN_EXIT_CODES) else EvoError
     return kind(first_line(error) if error else f"its process ended with exit code {code}")
 
 

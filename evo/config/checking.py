@@ -151,7 +151,7 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def play_here(tables: dict[str, Any], backend: object) -> None:
-    """Remove from tables what would play elsewhere, unless a `backend` was typed, and in any case hosts of the file."""
+    """Remove other backends from tables, unless a `backend` was typed, and in any case hosts of the file."""
     values = tables.get("workers")
     if isinstance(values, dict) and backend is None and values.get("backend", HERE[0]) not in HERE:
         tables["workers"] = {key: value for key, value in values.items() if key == "candidates_per_task"}

@@ -28,7 +28,7 @@ SPENT = {  # what a budget can limit, and in words how much of it was spent
 
 
 def one_or_more(*none: object) -> BeforeValidator:
-    """Return what makes a list of an option's value that is one already, or a single one; `none` are no value."""
+    """Return a validator that wraps a single value in a list; a value among `none` becomes an empty list."""
     return BeforeValidator(lambda given: given if isinstance(given, list) else [] if given in none else [given])
 
 
@@ -188,5 +188,5 @@ class TestOptions(Section):
         return bool(self.every) and (generation + 1) % self.every == 0
 
     def count(self, generations: int) -> int:
-        """Return how many tests a run of so many generations has."""
+        """Return how many tests a run of `generations` has."""
         return max(1, -(-generations // self.every)) if self.every else 1

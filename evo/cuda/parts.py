@@ -36,7 +36,7 @@ def of_episodes(recorder: Recorder, game: CompiledGame, results: Sequence[Result
 
 
 def of_envs(whole: Result, counts: Sequence[int]) -> Iterator[Result]:
-    """Yield the results of parts of a segment, of so many environments each."""
+    """Yield the results of parts of a segment, with `counts` environments each."""
     envs, transitions = whole.envs, whole.transitions
     assert envs is not None
     assert transitions is not None

@@ -13,7 +13,7 @@ import numpy as np
 
 from evo.diagnosis.learning import evolution, gradients
 from evo.diagnosis.memory import memory
-from evo.diagnosis.signs import LEAST_GENERATIONS, Checked, Finding, Signs, checked, found
+from evo.diagnosis.signs import LEAST_GENERATIONS, Check, Finding, Signs, checked, found
 from evo.environment import RANDOM
 from evo.environments.instances import close
 from evo.errors import EvoError, counted
@@ -70,7 +70,7 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
     """Examine a run that was read; `players` are those that need no learning, where they have played already."""
     signs, notes = Signs(run), [note for note in run.notes if note not in run.mistakes]
     done = run.store.next_generation
-    checks: list[Checked | None] = []
+    checks: list[Check | None] = []
     if done < LEAST_GENERATIONS:
         notes.append(f"only {counted(done, 'generation')}: whether it learns is examined from {LEAST_GENERATIONS} on")
     elif signs.solved:
@@ -105,7 +105,7 @@ def agreeing(findings: Sequence[Finding]) -> list[Finding]:
     return [replace(finding, change=NUMBER.sub(largest, finding.change)) for finding in findings]
 
 
-def files(run: Run) -> list[Checked]:
+def files(run: Run) -> list[Check]:
     """Look for files that are missing, damaged or not of this run, of which nothing can be said."""
     verify, resume = (command("evo", name, str(run.directory)) for name in ("verify", "resume"))
     champion = [one for one in run.mistakes if one.startswith(CHAMPION)]
@@ -129,7 +129,7 @@ def files(run: Run) -> list[Checked]:
     return [foreign, damaged]
 
 
-def equal_returns(signs: Signs) -> Checked | None:
+def equal_returns(signs: Signs) -> Check | None:
     """Look for a run in which all episodes return the same, so that nothing tells networks apart."""
     best, mean = signs.column("best"), signs.column("mean")
     if signs.run.config.run.init_from or not (best == best[0]).all() or not (mean == best[0]).all():
@@ -144,7 +144,7 @@ def equal_returns(signs: Signs) -> Checked | None:
     )
 
 
-def not_finite(signs: Signs) -> Checked | None:
+def not_finite(signs: Signs) -> Check | None:
     """Look for candidates whose scores are not finite, which rank worst."""
     count = signs.late("nonfinite")
     if not count > 0:
@@ -159,7 +159,7 @@ def not_finite(signs: Signs) -> Checked | None:
     )
 
 
-def far_actions(signs: Signs) -> Checked | None:
+def far_actions(signs: Signs) -> Check | None:
     """Look for continuous actions whose range is far from the outputs of a network."""
     environment = signs.run.environment
     if not environment.continuous:
@@ -184,7 +184,7 @@ def far_actions(signs: Signs) -> Checked | None:
     )
 
 
-def chance(signs: Signs, players: Mapping[str, Baseline] | None) -> Checked | None:
+def chance(signs: Signs, players: Mapping[str, Baseline] | None) -> Check | None:
     """Look for a champion whose interval lies below that of the random player, which plays where it did not before."""
     score, random = signs.run.score, _random(signs) if players is None else players.get(RANDOM)
     if score is None or random is None:
@@ -215,7 +215,7 @@ def _random(signs: Signs) -> Baseline | None:
         return None
 
 
-def optimism(signs: Signs) -> Checked | None:
+def optimism(signs: Signs) -> Check | None:
     """Look for finalists whose training returns were luck, and for a champion whose validation return was."""
     if signs.run.config.environment.training:
         return None  # training episodes are others, and their returns too
@@ -266,7 +266,7 @@ def still_rising(signs: Signs) -> str:
     )
 
 
-def lanes(signs: Signs) -> Checked | None:
+def lanes(signs: Signs) -> Check | None:
     """Look for lanes of the kernel that play nothing."""
     used, envs = signs.late("lane_utilisation"), signs.option("envs")
     if math.isnan(used):
@@ -286,7 +286,7 @@ def lanes(signs: Signs) -> Checked | None:
     )
 
 
-def idle(signs: Signs, seconds: float) -> Checked | None:
+def idle(signs: Signs, seconds: float) -> Check | None:
     """Look for workers that wait for a task while the master waits for results."""
     workers = signs.late("workers")
     if not workers >= 2:
@@ -305,7 +305,7 @@ def idle(signs: Signs, seconds: float) -> Checked | None:
     )
 
 
-def master(signs: Signs, seconds: float) -> Checked:
+def master(signs: Signs, seconds: float) -> Check:
     """Look for a run that waits for its master, which ranks, rebuilds and commits while workers are idle."""
     own, commits = signs.total("seconds_master"), signs.total("seconds_committing")
     share, horizon = (own + commits) / (seconds + commits), signs.option("horizon")

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from evo.diagnosis.signs import Checked, Signs, checked, found, mean, power_of_two
+from evo.diagnosis.signs import Check, Signs, checked, found, mean, power_of_two
 from evo.errors import DataError, counted
 from evo.numbers import figure, percent
 from evo.store.run import Run
@@ -33,7 +33,7 @@ LEAST_UPDATES = 300  # values explain little at first
 LATE = 0.25  # share of a run that says how it ends
 
 
-def evolution(signs: Signs) -> list[Checked]:
+def evolution(signs: Signs) -> list[Check]:
     """Return the checks of a run of evolution; a finding that explains others comes first, and hides them."""
     if not math.isfinite(signs.late("signal_to_noise")) and signs.option("population") is None:
         return []
@@ -49,14 +49,14 @@ def evolution(signs: Signs) -> list[Checked]:
     return [check for check in checks if check is not None]
 
 
-def near_copies(signs: Signs) -> Checked | None:
+def near_copies(signs: Signs) -> Check | None:
     """Look for a population that has collapsed to one network."""
     diversity = signs.late("diversity")
     if math.isnan(diversity):
         return None
     label = f"diversity {figure(diversity)}"
     if diversity >= NEAR_COPIES:
-        return Checked(label)
+        return Check(label)
     age = None if signs.option("crossover") == "mean" else takeover(signs.run)  # else children have one ancestor
     taken = "" if age is None else f"; one network's descendants took it over in {counted(age, 'generation')}"
     parents, population = int(signs.option("parents") or 1), int(signs.option("population") or 2)
@@ -98,7 +98,7 @@ def takeover(run: Run) -> int | None:
     return None
 
 
-def stale_elites(signs: Signs) -> Checked | None:
+def stale_elites(signs: Signs) -> Check | None:
     """Look for parents that are never replaced."""
     turnover, elites = signs.late("turnover"), signs.option("elites")
     if math.isnan(turnover) or elites is None:
@@ -122,12 +122,12 @@ def _multiple(signs: Signs, parents: int) -> int:
     return max(islands, parents - parents % islands)
 
 
-def noisy_selection(signs: Signs) -> Checked | None:
+def noisy_selection(signs: Signs) -> Check | None:
     """Look for selection by luck. Means over many candidates average it out, so less signal is enough for them."""
     signal, episodes = signs.late("signal_to_noise"), signs.episodes
     averages = signs.option("parents") is None or signs.option("crossover") == "mean"
     if math.isnan(signs.late("improving")) and averages:
-        return None if math.isnan(signal) else Checked(f"signal to noise {figure(signal)}")
+        return None if math.isnan(signal) else Check(f"signal to noise {figure(signal)}")
     if math.isnan(signal):
         if episodes > 1:
             return None
@@ -150,7 +150,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
     )
 
 
-def first_step(signs: Signs) -> Checked | None:
+def first_step(signs: Signs) -> Check | None:
     """Look for mutations that are larger than the weights that they change."""
     sizes, sigmas = signs.column("weight_rms"), signs.column("sigma")
     known = np.flatnonzero(np.isfinite(sizes[:-1]) & (sigmas[1:] > 0))
@@ -158,7 +158,7 @@ def first_step(signs: Signs) -> Checked | None:
         return None
     size, sigma = float(sizes[known[0]]), float(sigmas[known[0] + 1])
     if not size > 0:
-        return Checked("first sigma")
+        return Check("first sigma")
     label = f"first sigma over weights {figure(sigma / size)}"
     return checked(
         label,
@@ -171,7 +171,7 @@ def first_step(signs: Signs) -> Checked | None:
     )
 
 
-def step(signs: Signs) -> Checked | None:
+def step(signs: Signs) -> Check | None:
     """Look for mutations that are too small to matter, or so large that none succeeds."""
     improving, sigma, size = signs.late("improving"), signs.late("sigma"), signs.late("weight_rms")
     if sigma == 0:  # the recorded median counts elites, whose sigma is 0
@@ -195,7 +195,7 @@ def step(signs: Signs) -> Checked | None:
     return checked(label, "sigma_too_large", wrong, evidence, change, improving < FAILURE)
 
 
-def gradients(signs: Signs) -> list[Checked]:
+def gradients(signs: Signs) -> list[Check]:
     """Return what was looked at in a run of a gradient method."""
     if not signs.options.learns or signs.option("learning_rate") is None:
         return []
@@ -206,7 +206,7 @@ def gradients(signs: Signs) -> list[Checked]:
     return [check for check in checks if check is not None]
 
 
-def divergence(signs: Signs) -> Checked | None:
+def divergence(signs: Signs) -> Check | None:
     """Look for updates that throw the policy too far."""
     kl, clipped = signs.late("approx_kl"), signs.late("clip_fraction")
     if math.isnan(kl) or math.isnan(clipped):  # of a single update it is 0
@@ -248,7 +248,7 @@ def lower_rate(signs: Signs, factor: float) -> str:
     return " ".join(signs.set(name, f"{factor * float(signs.option(name) or 0):.1g}") for name in names)
 
 
-def explosion(signs: Signs) -> Checked | None:
+def explosion(signs: Signs) -> Check | None:
     """Look for gradients that grow without bound."""
     norms = signs.column("gradient_norm")
     late, early = signs.late("gradient_norm", LATE), mean(norms[: math.ceil(LATE * len(norms))])
@@ -268,7 +268,7 @@ def explosion(signs: Signs) -> Checked | None:
     )
 
 
-def entropy(signs: Signs) -> Checked | None:
+def entropy(signs: Signs) -> Check | None:
     """Look for a policy that explores no more, or that nothing keeps exploring."""
     now, coefficient = signs.late("entropy", LATE), signs.option("entropy_coefficient")
     actions = signs.run.environment.actions
@@ -291,7 +291,7 @@ def entropy(signs: Signs) -> Checked | None:
     return checked(label, "no_entropy_bonus", wrong, evidence, f"Reward exploration: {change}.", low)
 
 
-def values(signs: Signs) -> Checked | None:
+def values(signs: Signs) -> Check | None:
     """Look for values that do not predict returns, so that advantages are noise."""
     explained, loss = signs.late("explained_variance", LATE), signs.late("value_loss", LATE)
     if math.isnan(explained):

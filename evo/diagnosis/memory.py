@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.diagnosis.signs import Checked, Signs, checked
+from evo.diagnosis.signs import Check, Signs, checked
 from evo.errors import EvoError, counted
 from evo.learning.hyperparameters import pieces_of
 from evo.networks.network import Network
@@ -43,7 +43,7 @@ class Ablation(NamedTuple):
     left: float  # share of that change
 
 
-def memory(signs: Signs) -> list[Checked]:
+def memory(signs: Signs) -> list[Check]:
     """Return what was looked at of a network with memory; nothing where its champion cannot play."""
     network = signs.run.config.network()
     if not network.memory or signs.run.champion_file is None:
@@ -55,7 +55,7 @@ def memory(signs: Signs) -> list[Checked]:
     return [] if played is None else _checks(signs, played)
 
 
-def _checks(signs: Signs, played: Ablation) -> list[Checked]:
+def _checks(signs: Signs, played: Ablation) -> list[Check]:
     helps, steps = played.returns - played.zeroed, played.steps
     unused = bool(helps.mean() <= CERTAIN * helps.std(ddof=1) / np.sqrt(len(helps)))
     saturated = unused and played.saturated > MOST_SATURATED

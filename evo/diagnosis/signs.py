@@ -26,16 +26,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Something that was looked at, with its value, and what is wrong with it, if anything is."""
+class Check:
+    """A measured value and its finding, if any."""
 
     label: str
     finding: Finding | None = None
 
 
-def checked(label: str, name: str, wrong: str, evidence: str, change: str, condition: bool = True) -> Checked:
-    """Return what was looked at, with a finding where the condition holds."""
-    return Checked(label, Finding(name, wrong, evidence, change) if condition else None)
+def checked(label: str, name: str, wrong: str, evidence: str, change: str, condition: bool = True) -> Check:
+    """Return a check, with a finding where the condition holds."""
+    return Check(label, Finding(name, wrong, evidence, change) if condition else None)
 
 
 class Signs:
@@ -93,7 +93,7 @@ def mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def found(checks: Sequence[Checked | None]) -> list[Finding]:
+def found(checks: Sequence[Check | None]) -> list[Finding]:
     """Return the findings among checks."""
     return [check.finding for check in checks if check is not None and check.finding is not None]
 

@@ -75,7 +75,7 @@ class Options(EnvironmentOptions):
         return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "wrappers", "instances", "rescale_actions"})
 
     @model_validator(mode="after")
-    def _seen_alike_in_training(self) -> Self:
+    def _same_view_in_training(self) -> Self:
         others = {
             name
             for changes in self.changes.values()

@@ -146,7 +146,7 @@ class Problem:
         x, measures = self.inside(weights), len(self.measures)
         given = x if model is None else model.with_weights(x)
         try:
-            with _no_child_goes_on(self.name):
+            with _end_forked_children(self.name):
                 found = self.fitness(given, seed) if self.seeded else self.fitness(given)
             if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
                 raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
@@ -161,8 +161,8 @@ class Problem:
 
 
 @contextmanager
-def _no_child_goes_on(name: str) -> Iterator[None]:
-    """End a process that a function has forked where it leaves the function: it would search on beside its parent."""
+def _end_forked_children(name: str) -> Iterator[None]:
+    """End a process that a function has forked where it leaves the function: else it would go on searching."""
     process = os.getpid()
     try:
         yield

@@ -88,7 +88,7 @@ class WeightsAndBiases:
         self._run.log(dict(row), step=generation)
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the run, as a failed one where there is an error."""
+        """End the run, as failed where there is an error."""
         self._run.finish(exit_code=0 if error is None else 1)
 
 

@@ -31,8 +31,8 @@ def write_network(file: Path, kind: str, run: Run) -> None:
     """
     network, weights, environment = run.config.network(), run.champion.weights, run.environment
     if kind not in ("npz", "python") and not network.differentiable:
-        instead = "--to python or --to npz" if network.called == "decision tree" else "--to npz"
-        raise ConfigurationError(f"--to {kind}: a {network.called} has no such form; use {instead}")
+        instead = "--to python or --to npz" if network.short_name == "decision tree" else "--to npz"
+        raise ConfigurationError(f"--to {kind}: a {network.short_name} has no such form; use {instead}")
     if kind == "npz":
         import numpy as np
 

@@ -85,7 +85,7 @@ def write_whole(file: Path, write: Callable[[Path], object]) -> None:
     What was there stays where that fails. ResourceError: as `resources`.
     """
     with resources("write", file):
-        place = _folder_beside(file)
+        place = _sibling_folder(file)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Keras's own, about NumPy's future
@@ -98,10 +98,10 @@ def write_whole(file: Path, write: Callable[[Path], object]) -> None:
 def refuse_unwritable_whole(file: Path) -> None:
     """Raise as `resources` where `write_whole` could not begin to write this file."""
     with resources("write", file):
-        _folder_beside(file).rmdir()
+        _sibling_folder(file).rmdir()
 
 
-def _folder_beside(file: Path) -> Path:
+def _sibling_folder(file: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, copy_from_row, copy_to_row
 from evo.errors import ConfigurationError
-from evo.games.faults import broken_match, nothing_allowed, tell_of_observation, tell_of_return, unknown_end
+from evo.games.faults import broken_match, no_allowed_action, note_observation, note_return, unknown_end
 from evo.games.primitives import Random, clock_of, zeros_of
 from evo.records import GOES_ON, LARGEST_RETURN, LARGEST_REWARD, TERMINATED, TRUNCATED, EnvStates
 
@@ -312,8 +312,8 @@ class CompiledGame:
             return
         where = type(playing.state).__module__, int(playing.clock.seed[b]), int(playing.clock.steps[b])
         if not allowed.any():
-            raise nothing_allowed(*where)
-        tell_of_observation(*where, lambda: self.observe(self.snapshots(playing)[b : b + 1])[0])
+            raise no_allowed_action(*where)
+        note_observation(*where, lambda: self.observe(self.snapshots(playing)[b : b + 1])[0])
 
     def check_returns(self, seeds: NDArray[np.uint64], returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> None:
         """Have a note name an episode that has ended without a return, if one has; ConfigurationError: no known end.
@@ -324,7 +324,7 @@ class CompiledGame:
         for e in np.flatnonzero(over & (returns < LOST // 2 + NO_END // 2))[:1]:
             raise unknown_end(module, int(seeds[e]), int(lengths[e]))
         for e in np.flatnonzero(over & (np.abs(returns) > LARGEST_RETURN))[:1]:
-            tell_of_return(module, int(seeds[e]), int(lengths[e]), bool(returns[e] < LOST // 2))
+            note_return(module, int(seeds[e]), int(lengths[e]), bool(returns[e] < LOST // 2))
 
     def broken_match(self, playing: Playing, b: int, baseline: int | None) -> ConfigurationError:
         """Return the error that in environment b nobody is on turn, or a baseline, by its number, may not move so."""

@@ -113,7 +113,7 @@ def broken_in_play(module: str, seed: int, steps: int, what: str, must: str) -> 
     return ConfigurationError(f"game {module}: {what} after {steps} steps of the episode of seed {seed}; {must}")
 
 
-def nothing_allowed(module: str, seed: int, steps: int) -> ConfigurationError:
+def no_allowed_action(module: str, seed: int, steps: int) -> ConfigurationError:
     """Return the error that a game's mask allows no action."""
     return broken_in_play(module, seed, steps, "mask allowed no action", "it must write at least one 1")
 
@@ -123,7 +123,7 @@ def unknown_end(module: str, seed: int, steps: int) -> ConfigurationError:
     return broken_in_play(module, seed, steps, "step returned no known end", "False, True, or TRUNCATED are known")
 
 
-def tell_of_observation(module: str, seed: int, steps: int, seen: Callable[[], Any]) -> None:
+def note_observation(module: str, seed: int, steps: int, seen: Callable[[], Any]) -> None:
     """Note, once, what of an observation is not finite, if anything is; `seen` returns it."""
     if (module, "observe") in _told or np.isfinite(shown := seen()).all():
         return
@@ -132,7 +132,7 @@ def tell_of_observation(module: str, seed: int, steps: int, seen: Callable[[], A
     _tell(module, "observe", broken_in_play(module, seed, steps, what, "no action follows from it"))
 
 
-def tell_of_return(module: str, seed: int, steps: int, lost: bool) -> None:
+def note_return(module: str, seed: int, steps: int, lost: bool) -> None:
     """Note, once, why an episode has no return: a reward that was `lost`, or the sum of all."""
     what = (
         "step gave a reward that is not finite or beyond two million" if lost else "rewards add up beyond 4.4 billion"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evo.environment import Shown
 from evo.errors import did_you_mean
 from evo.games.declaration import Declaration, GameOptions
-from evo.games.faults import nothing_allowed
+from evo.games.faults import no_allowed_action
 from evo.games.pictures import Picture
 from evo.games.primitives import Random, clock_of, zeros_of
 from evo.randomness.streams import Purpose, draw
@@ -130,5 +130,5 @@ def random_action(definition: Declaration, actions: int, mask: NDArray[np.int8] 
         return np.array([low + share * (high - low) for share in shares], np.float32)
     allowed = range(actions) if mask is None else np.flatnonzero(mask)
     if not len(allowed):
-        raise nothing_allowed(definition.module, seed, step)
+        raise no_allowed_action(definition.module, seed, step)
     return np.int64(allowed[draw(seed, step, len(allowed), ACTION)])

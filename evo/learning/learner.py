@@ -163,10 +163,10 @@ class Learner(ABC):
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
-    ) -> Iterator[tuple[Rows, Values]]:
-        """Update by each batch, in order; yield its rows and values."""
+    ) -> Iterator[Values]:
+        """Update by each batch, in order; yield the values of each."""
         for rows in batches:
-            yield rows, self.update(rows, learning_rate, settings)
+            yield self.update(rows, learning_rate, settings)
 
     @abstractmethod
     def weights(self) -> NDArray[np.float32]:

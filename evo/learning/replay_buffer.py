@@ -273,7 +273,7 @@ class OffPolicyMethod(GradientMethod):
         return len(self.buffer) >= int(self.options.learning_starts)
 
     def updates_due(self, should_stop: ShouldStop) -> Iterator[int]:
-        """Yield the numbers of the updates to be made for the frames played, unless the run ends meanwhile."""
+        """Yield the numbers of the updates due for the frames played, until the run ends."""
         updates, self._owed = divmod(self._owed, self.options.frames_per_update)
         for update in range(updates):
             if should_stop():

@@ -159,8 +159,8 @@ class TwinCriticMethod(OffPolicyMethod):
         assert self.critics
         return learner
 
-    def of_both(self, compute: Callable[[ExactLearner], Found]) -> tuple[Found, Found]:
-        """Return what a function returns of both critics, which it computes at once where there are two threads."""
+    def map_critics(self, compute: Callable[[ExactLearner], Found]) -> tuple[Found, Found]:
+        """Return a function's result for each critic, computed in parallel where there are two threads."""
         found: dict[int, Found] = {}
 
         def of(number: int, _: object) -> None:
@@ -196,7 +196,7 @@ class TwinCriticMethod(OffPolicyMethod):
     def target_values(self, observations: Floats, actions: Floats) -> Floats:
         """Return the smaller one of the target networks' values.  # [B]"""
         seen = np.concatenate([observations, actions], axis=1)
-        return np.minimum(*self.of_both(lambda critic: critic.outputs(seen, self._rows, critic.target)[:, 0]))
+        return np.minimum(*self.map_critics(lambda critic: critic.outputs(seen, self._rows, critic.target)[:, 0]))
 
     def update_critic(self, batch: ReplayBatch, targets: Floats, critic: ExactLearner) -> Values:
         """Move a critic towards the targets [B]; return its values."""

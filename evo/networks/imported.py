@@ -1,4 +1,4 @@
-"""What is read of a model that another program wrote: its layers, as those of a network."""
+"""The layers of a model of another program, as the network that computes the same."""
 
 from __future__ import annotations
 

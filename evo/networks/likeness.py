@@ -21,7 +21,7 @@ def refuse_unlike(policy: object, network: Network, learning: str, *, any_output
     Arrays are known to have the same shapes, and the number of outputs may be another one. `learning` is the algorithm
     that sets `policy.output` itself; empty: none does. `any_output`: outputs without an activation may get one.
     """
-    if network.called == "vector":
+    if network.short_name == "vector":
         return
     try:
         theirs = Options.model_validate(policy).resolved()

@@ -128,8 +128,8 @@ class Options(Section):
         return self.embed != "none" or (bool(self.layers) and parse(self.layers[0]).kind == "one_hot")
 
     @property
-    def called(self) -> str:
-        """Return what the network is, in two words at most."""
+    def short_name(self) -> str:
+        """Return the kind of network, in two words at most."""
         if not self.layers:
             return "network" if self.inputs else self.kind
         return "decision tree" if [parse(text).kind for text in self.layers] == ["tree"] else "network"
@@ -304,9 +304,9 @@ class Network:
         return not any(layer.kind in ("tree", "vector") for layer in self.layers)
 
     @property
-    def called(self) -> str:
-        """Return what it is, in two words at most."""
-        return "vector" if self.layers[0].kind == "vector" else self.options.called
+    def short_name(self) -> str:
+        """Return the kind of network, in two words at most."""
+        return "vector" if self.layers[0].kind == "vector" else self.options.short_name
 
     @property
     def multiply_adds(self) -> int:

@@ -84,10 +84,10 @@ class Node(NamedTuple):
         """Return an input; None: it is left out."""
         return self.inputs[number] if number < len(self.inputs) else None
 
-    def array(self, number: int, *sides: int) -> NDArray[np.float32]:
-        """Return an input that is a constant of float32 with so many axes; ConfigurationError: it is none."""
+    def array(self, number: int, *axes: int) -> NDArray[np.float32]:
+        """Return a constant input, float32, with one of `axes` axes; ConfigurationError: it is none."""
         found = self.input(number)
-        if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.ndim not in sides:
+        if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.ndim not in axes:
             raise self.refuse(f"is a {self.kind} whose input {number + 1} is no constant array of float32 as known")
         return found
 

@@ -11,12 +11,12 @@ from statistics import fmean
 
 from evo.config.experiment import Experiment
 from evo.config.sections import SPENT, amount_text
-from evo.errors import ConfigurationError, counted, refuse_other_than_whole
+from evo.errors import ConfigurationError, counted, require_integer
 from evo.numbers import size
 from evo.planning.memory import available, free_disk
 from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
 from evo.training import accounting
-from evo.training.beginning import refuse_other_than_experiment
+from evo.training.beginning import require_experiment
 
 CHECKPOINTS = 4  # kept besides those of `run.keep_every`: the last three and the best
 EVALUATING = ("seconds_validating", "seconds_testing")
@@ -87,11 +87,11 @@ def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = S
     `workers` are numbers of workers; the probe plays for about `seconds`. ResourceError or ConfigurationError where it
     cannot run, or an argument is wrong.
     """
-    refuse_other_than_experiment(experiment)
+    require_experiment(experiment)
     if not isinstance(workers, list | tuple):
         raise ConfigurationError(f"workers: must be a list of numbers of workers, as in [2, 4], not {workers!r:.40}")
     for count in workers:
-        refuse_other_than_whole("workers", count, 1, MOST_WORKERS)
+        require_integer("workers", count, 1, MOST_WORKERS)
     given: object = seconds
     if not isinstance(given, Real) or not 0 < float(given) < math.inf:
         raise ConfigurationError(f"seconds: must be a positive number, not {seconds!r:.40}")

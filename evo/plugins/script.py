@@ -56,8 +56,8 @@ def of_plug_ins(made_by: Any, options: str) -> dict[str, str]:
         if module == code.MAIN and name == ANONYMOUS:
             inner = [*code.with_inner(by.__code__)]
             names = names.union(*(one.co_names for one in inner))
-            told = [one for each in inner for one in each.co_consts if isinstance(one, str | float | bool | int)]
-            arguments = [arguments, told]
+            constants = [one for each in inner for one in each.co_consts if isinstance(one, str | float | bool | int)]
+            arguments = [arguments, constants]
         elif module == code.MAIN:
             names.add(name)
         elif module.partition(".")[0] not in {one.partition(".")[0] for one in found} and _is_own(module):
@@ -110,16 +110,16 @@ def _of_main(names: set[str]) -> tuple[str, dict[str, str]]:
     if not any(one.defines & names for one in chosen):
         return "", {}
     folder = Path(file).parent if file else Path()
-    beside = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
+    modules = code.with_helpers({path for one in chosen for path in code.imported_from(folder, one.node)}, folder)
     texts, defined = sorted({one.text for one in chosen}), set[str]().union(*(one.defines for one in chosen))
     named = {name: {one.text for one in chosen if name in one.defines} for name in defined & wanted}
     parts = {name: repr(sorted(own)).encode() for name, own in named.items()}
     values = _computed((defined & wanted) - written, chosen)
     parts |= {name: parts[name] + value.encode() for name, value in values.items()}
-    parts |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in beside}
+    parts |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in modules}
     short = {name: hashlib.sha256(text).hexdigest()[:SHORT] for name, text in parts.items()}
     whole = repr(texts) + (repr(sorted(values.items())) if values else "")
-    return hashlib.sha256(whole.encode() + code.digest_of(folder, beside)).hexdigest(), short
+    return hashlib.sha256(whole.encode() + code.digest_of(folder, modules)).hexdigest(), short
 
 
 def _computed(names: set[str], statements: Sequence[_Statement]) -> dict[str, str]:

@@ -117,8 +117,8 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
 def summary(run: Run) -> str:
     """Return what plays here and how well, in a sentence."""
     network, algorithm, options = run.config.network(), run.config.algorithm, run.config.environment
-    kind = "neural network" if network.differentiable else network.called
-    how_well = "" if run.test is None else f": {number(run.test.mean)}{_of_most(options)} on average"
+    kind = "neural network" if network.differentiable else network.short_name
+    how_well = "" if run.test is None else f": {number(run.test.mean)}{_score_limit_text(options)} on average"
     who = f"A {kind} of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
     return f"{who}, plays {'Snake' if isinstance(options, Snake) else options.id}{how_well}."
 
@@ -130,7 +130,10 @@ def facts(run: Run, command: str) -> Iterator[tuple[str, str]]:
         yield "Score", "not tested yet"
     else:
         played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
-        yield "Score", f"{number(score.mean)}{_of_most(options)} (95 % interval {interval(score.ci95)}) on {played}"
+        yield (
+            "Score",
+            f"{number(score.mean)}{_score_limit_text(options)} (95 % interval {interval(score.ci95)}) on {played}",
+        )
         if score.win_rate is not None:
             wins = (score.win_rate, *(score.win_ci95 or (0.0, 1.0)))
             rate, least, most = (percentage(share, ".1f") for share in wins)
@@ -147,7 +150,7 @@ def facts(run: Run, command: str) -> Iterator[tuple[str, str]]:
     yield "Command", command
 
 
-def _of_most(options: EnvironmentOptions) -> str:
+def _score_limit_text(options: EnvironmentOptions) -> str:
     return f" of {options.size**2 - options.start_length} fruits" if isinstance(options, Snake) else ""
 
 

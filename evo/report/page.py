@@ -160,7 +160,7 @@ class Page:
     def _tree(self, run: Run) -> Markup:
         from evo.exports.networks import python_of
 
-        if run.champion_file is None or run.config.network().called != "decision tree":
+        if run.champion_file is None or run.config.network().short_name != "decision tree":
             return Markup("")
         network, environment = run.config.network(), run.environment
         names = environment.observation_names, environment.action_names

@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.runs import NO_CHAMPION, game_code_of, never_had_one, options_of, place_of
+from evo.comparison.runs import NO_CHAMPION, ended_without_champion, game_code_of, options_of, place_of
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
@@ -74,7 +74,7 @@ def trained(run: Run) -> str:
     experiment, done = run.config, run.store.next_generation
     method = method_named(experiment.algorithm)
     network = experiment.network()
-    called = NETWORKS.get(network.called, f"a {network.called}") + (" with memory" if network.memory else "")
+    called = NETWORKS.get(network.short_name, f"a {network.short_name}") + (" with memory" if network.memory else "")
     size = f"{called} of {network.size:,} weights"
     what = f"{method} trained {size} on {experiment.environment.title()}"
     if not done:
@@ -109,7 +109,7 @@ def scored(run: Run) -> str:
     if run.champion_file is None:
         return (
             f"{NO_CHAMPION.capitalize()}."
-            if never_had_one(run)
+            if ended_without_champion(run)
             else "It has no champion yet, so there is nothing to test."
         )
     if score is None:
@@ -123,7 +123,7 @@ def scored(run: Run) -> str:
 
 
 def of_baselines(run: Run, baselines: Mapping[str, Baseline]) -> str:
-    """Say what players that need no learning score there; nothing where there are none."""
+    """Return the scores of players that need no learning, in words, if there are any."""
     if run.score is None or not baselines:
         return ""
     others = [f"{PLAYERS.get(name, f'a {name} player')} {number(other.mean)}" for name, other in baselines.items()]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError, ResourceError, refuse_other_than_whole
+from evo.errors import DataError, ResourceError, require_integer
 from evo.files.arrays import Arrays, Layout, checked, decode, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.hashing import Digests, array_digest, frozen
@@ -107,7 +107,7 @@ def line_of(directory: Path, lines: Sequence[Line], generation: int) -> Line:
     """Return the line of a committed generation. ConfigurationError: there is no such one, DataError: none."""
     if not lines:
         raise DataError(f"{directory}: no generation is committed yet")
-    refuse_other_than_whole(f"{directory}: a generation", generation, 0, len(lines) - 1)
+    require_integer(f"{directory}: a generation", generation, 0, len(lines) - 1)
     return lines[generation]
 
 

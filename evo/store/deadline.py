@@ -41,7 +41,7 @@ class Deadline:
         _stores.add(store)
 
     def start(self, now: float, seconds: float) -> None:
-        """Have what is pending from `now` on durable in so many seconds."""
+        """Make what is pending from `now` on durable within `seconds`."""
         self.since = min(self.since, now)
         if self._thread is None and seconds > 0:
             self._thread = threading.Thread(target=self._wait, args=[seconds], name="store", daemon=True)

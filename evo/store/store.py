@@ -159,7 +159,7 @@ class Store(AbstractContextManager["Store"]):
         if not self._pending and self.next_generation:
             known, file = self._durable[-1].arrays.get("state/weights"), population_file(self.next_generation - 1)
             committed = {known.sha256: file} if known and os.path.lexists(self.directory / file) else {}
-        name = self._anywhere(lambda: self._published.publish(weights, committed))
+        name = self._retry_if_renamed(lambda: self._published.publish(weights, committed))
         return str(self.directory / name) if self._moved else name
 
     def commit(
@@ -210,8 +210,8 @@ class Store(AbstractContextManager["Store"]):
             held = self._require_writable()
             try:
                 held.require(self.directory)
-                self._anywhere(self._flush_generations)
-                self._anywhere(self._flush_champion)
+                self._retry_if_renamed(self._flush_generations)
+                self._retry_if_renamed(self._flush_champion)
                 self._deadline.since = math.inf
             except (ResourceError, LockedError) as error:
                 self._failure = error
@@ -242,7 +242,7 @@ class Store(AbstractContextManager["Store"]):
     def log(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a committed generation; they replace earlier ones of that generation."""
         try:
-            self._anywhere(lambda: self._metrics.append(generation, metrics))
+            self._retry_if_renamed(lambda: self._metrics.append(generation, metrics))
         except ResourceError as error:
             if not self._unlogged:
                 self.notices.append(f"{error}; the run goes on")
@@ -314,8 +314,8 @@ class Store(AbstractContextManager["Store"]):
             self._moved = True
         return self._held
 
-    def _anywhere(self, write: Callable[[], T]) -> T:
-        """Return what `write` returns, which writes again where the directory was renamed meanwhile."""
+    def _retry_if_renamed(self, write: Callable[[], T]) -> T:
+        """Return what `write` returns; call it again if the directory was renamed while it wrote."""
         place = self.directory
         try:
             return write()

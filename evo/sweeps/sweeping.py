@@ -1,7 +1,7 @@
 """Trains the trials of a sweep stage by stage, decides which go on, and retests the winner on fresh seeds.
 
 Optuna's TPE sampler (Bergstra et al., 2011) may choose values, learning from those before. Its study is in memory: the
-journal of the sweep has what it chose and what came of it. The sampler is made anew for every trial, from a seed and
+journal of the sweep has what it chose and the results. The sampler is made anew for every trial, from a seed and
 the number of trials before, so that a search that was stopped goes on as if it had not been.
 """
 
@@ -25,7 +25,7 @@ from evo.errors import (
     counted,
     extra,
     path_of,
-    refuse_uncallable,
+    require_callable,
 )
 from evo.files.lock import held
 from evo.plugins import registry
@@ -87,7 +87,7 @@ def sweep(
     "ga.sigma=0.01..1:log". `sets`, `plugins` and `flags` (algorithm, seed, generations, workers, backend) are as in a
     run. `progress` gets a line for every run and every decision. A sweep that was stopped goes on by the same call.
     """
-    refuse_uncallable(progress)
+    require_callable(progress)
     registry.load(plugins, path_of("file", file))
     options = {"sets": sets, "seeds": seeds, "retest": retest, "trials": trials, "directory": directory}
     return swept(PlannedSweep.of(file, over, flags=flags, **options), progress)  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def winner(trials: Sequence[TrialResult]) -> TrialResult | None:
 
 
 class Study:
-    """What Optuna chooses, learning from what came of its trials."""
+    """What Optuna chooses, learning from the results of its trials."""
 
     def __init__(self, axes: Sequence[Axis], seed: int, trials: int, journal: Journal) -> None:
         """Begin anew with what the journal knows; DataError: it has values that are not of these axes."""
@@ -302,7 +302,7 @@ class Study:
 
 
 def _validation_text(run: ComparedRun) -> str:
-    """Return what came of a run, without its test score, which chooses nothing."""
+    """Return the result of a run, without its test score, which chooses nothing."""
     if run.validation is None:
         return f"failed: {run.failure}"
     return f"{run.spent.frames:,} frames  validation {run.validation:z.2f}  {run.spent.seconds:,.0f} s"

@@ -27,8 +27,8 @@ from evo.errors import (
     path_of,
     printable,
     refuse_control,
-    refuse_other_than_sets,
-    refuse_other_than_whole,
+    require_assignments,
+    require_integer,
 )
 from evo.files.hashing import first_hash
 from evo.records import LARGEST_FLOAT
@@ -218,15 +218,15 @@ class PlannedSweep:
         """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
         if not over or not all(isinstance(one, str) for one in over):
             raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
-        refuse_other_than_sets(sets)
+        require_assignments(sets)
         file = path_of("file", file)
         place = path_of("directory", directory or Path("runs") / f"sweep-{file.stem}")
         refuse_control(str(place))
         axes_of(over)
         for name, number in (("seeds", seeds), ("retest", retest)):
-            refuse_other_than_whole(f"--{name}", number, 1, MOST_SEEDS)
+            require_integer(f"--{name}", number, 1, MOST_SEEDS)
         if trials is not None:
-            refuse_other_than_whole("--trials", trials, 1, MOST_TRIALS)
+            require_integer("--trials", trials, 1, MOST_TRIALS)
             extra("optuna", "--search")
         texts: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
         first = Experiment.load(file, *sets, **texts).run.seed

@@ -72,7 +72,7 @@ class Account:
 
     def __init__(self) -> None:
         self.publishing, self.playing = Stopwatch(), Stopwatch()
-        self._began, self._cpu_began, self._stood_still = clock.wall(), clock.cpu(), clock.wall.stood_still
+        self._began, self._cpu_began, self._paused_seconds = clock.wall(), clock.cpu(), clock.wall.paused_seconds
         self._cpu_of_workers, self._forward_passes = 0.0, 0
         self._playing = self._acting = self._straggling = 0.0
         self._workers, self._replaced = math.nan, 0
@@ -113,7 +113,7 @@ class Account:
             "seconds_learning": learning,
             "seconds_master": seconds - self._playing - moving - learning,
             "seconds_straggling": self._straggling,
-            "seconds_compiling": clock.wall.stood_still - self._stood_still,
+            "seconds_compiling": clock.wall.paused_seconds - self._paused_seconds,
             "lane_utilisation": in_lanes / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,

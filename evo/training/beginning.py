@@ -49,7 +49,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `start_of`.
     """
-    refuse_other_than_experiment(experiment)
+    require_experiment(experiment)
     begun = experiment.path.name == CONFIG
     start = start_of(experiment, begun=begun)
     setup = setup_of(experiment, environment, None if start is None else start.weights)
@@ -75,8 +75,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     )
 
 
-def refuse_other_than_experiment(value: object) -> None:
-    """Raise a ConfigurationError where an argument is no experiment."""
+def require_experiment(value: object) -> None:
+    """Raise ConfigurationError unless an argument is an experiment."""
     if not isinstance(value, Experiment):
         raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
 

@@ -141,7 +141,7 @@ class Quarantine:
         show(self._counted(played.notices))
 
     def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> PoisonError:
-        """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
+        """Return the error of a candidate that ends its workers: its name, and the commands to try."""
         self._begin()
         directory = str(self._store.directory)
         resume = registry.command("evo", "resume", directory, "--set", "workers.on_poison=worst")
@@ -151,7 +151,7 @@ class Quarantine:
         )
 
     def record(self) -> Arrays:
-        """Return the poisoned candidates of this generation for its record; nothing where there are none."""
+        """Return the poisoned candidates of this generation for its record, if any."""
         if not self._poisoned:
             return {}
         return {"poisoned": np.array(sorted(self._poisoned), np.int32)}  # [N, 2] round and candidate
@@ -205,7 +205,7 @@ def show(notices: Sequence[str]) -> None:
 
 
 def champion_stopped(poison: PoisonError, directory: Path) -> PoisonError:
-    """Return what is raised where the champion cannot be measured, because it ends its workers."""
+    """Return the error of a champion that cannot be measured, because it ends its workers."""
     return PoisonError(
         f"the champion ended every worker on test episodes; the last one {poison.why}; "
         f"repeat that with: {registry.command('evo', 'evaluate', str(directory))}"

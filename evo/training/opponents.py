@@ -70,7 +70,7 @@ class NetworkOpponents:
         return self._hall[self._met]
 
     def note(self, parts: Sequence[NDArray[np.int64]]) -> None:
-        """Take returns [F, E] of finalists, who meet the networks of `of_validation` in turn in each part."""
+        """Record how often finalists lost to each network of `of_validation`, met in turn in each part.  # [F, E]"""
         self._lost = self._lost.copy()  # a state that has it is kept elsewhere
         for k, row in enumerate(self._met):
             lost = np.concatenate([(part[:, k :: len(self._met)] < 0).ravel() for part in parts])

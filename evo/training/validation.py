@@ -314,7 +314,7 @@ def _own(state: Arrays) -> Arrays:
 
 
 def _wrong_in(task: Any, published: int, rules: Collection[str], only_environment: bool) -> str:
-    """Return what is wrong in a task of a plug-in, where so many rows are published; empty: nothing."""
+    """Return what is wrong in a task of a plug-in, where `published` rows can be named; empty: nothing."""
     source, count = task.weights, 0
     play: Any = task.play
     if not isinstance(source, WeightSource):

@@ -37,10 +37,10 @@ from evo.verify.verification import (
     PoisonSkipped,
     Report,
     candidates,
+    difference_text,
     differing_arrays,
     examine,
     has_candidates,
-    how_differs,
     same_outcome,
 )
 
@@ -254,7 +254,7 @@ class Replayer:
         arrays = {f"state/{name}": array for name, array in state.items()}
         arrays |= {f"record/{name}": array for name, array in record.items()}
         differing = differing_arrays(line, arrays)
-        mistakes = [how_differs(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
+        mistakes = [difference_text(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
         if found:
             self.champion_found = f"a replay of generation {line.generation} finds the same weights"
         elif champion is not None:

@@ -253,7 +253,9 @@ def differing_arrays(line: Line, arrays: Arrays) -> list[str]:
     return [n for n in names if n not in arrays or line.arrays.get(n) != array_digest(n, arrays[n])]
 
 
-def how_differs(line: Line, name: str, stored: NDArray[np.generic] | None, replayed: NDArray[np.generic] | None) -> str:
+def difference_text(
+    line: Line, name: str, stored: NDArray[np.generic] | None, replayed: NDArray[np.generic] | None
+) -> str:
     """Describe how a replayed array differs from the stored one; None stands for an array that is missing."""
     if replayed is None:
         return f"{name} is absent from the replay"

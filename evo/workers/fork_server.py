@@ -199,7 +199,7 @@ class Slot:
         return len(self.tickets) < (TOGETHER if self.cuda and episodes < ENOUGH else 2)
 
     def take(self, ticket: int, size: int) -> None:
-        """Note that the worker was sent a task, of so many bytes."""
+        """Note that the worker was sent a task of `size` bytes."""
         if not self.tickets:
             self.since = time.monotonic()
         self.tickets[ticket] = size

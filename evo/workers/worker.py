@@ -74,7 +74,7 @@ def serve_forks(descriptor: int) -> NoReturn:
                 if left := _left(before):
                     spec = replace(spec, start="spawn")
             outlive_parent()
-            control.send((clock.wall.stood_still, left))
+            control.send((clock.wall.paused_seconds, left))
         except BaseException as error:
             control.send(Failed.of(error))
         while True:
@@ -134,7 +134,7 @@ def _left(before: tuple[dict[str, str], dict[str, str]]) -> str:
 
 @contextmanager
 def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
-    """While this process starts, tell the master that it makes progress, or what it waits for, and end it then.
+    """Report start-up progress to the master; exit if start-up stalls.
 
     A process that uses less of a processor than `IDLE` for `spec.deadline` seconds waits for what does not come, unless
     it waits for a processor, a disk, or a process that it has started and that computes. One that calls a plug-in has
@@ -151,7 +151,7 @@ def watched(channel: Channel, spec: WorkerSpec) -> Iterator[None]:
             before, spent = spent, time.process_time()
             waits = spent - before <= IDLE * spec.deadline and not _may_run()
             seconds = spec.deadline * (FIRST if steps[0] else 1)
-            if clock.wall() - steps[0] < seconds if steps[0] and not clock.wall.stands_still else not waits:
+            if clock.wall() - steps[0] < seconds if steps[0] and not clock.wall.paused else not waits:
                 channel.send(None)
                 continue
             if started.is_set():  # meanwhile, and waits for this thread to end

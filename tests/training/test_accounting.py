@@ -170,24 +170,24 @@ def test_a_clock_that_is_stopped_twice_goes_on_when_both_have_ended(clock: Clock
     assert wall() == 1.0
     wall.go_on()
     clock.now += 1.0
-    assert (wall(), wall.stood_still) == (2.0, 3.0)
+    assert (wall(), wall.paused_seconds) == (2.0, 3.0)
     wall.leave_out(0.5, 0.0)
     assert wall() == 1.5
     wall.go_on()  # once too often, as after an interrupt
     wall.stop()
     clock.now += 1.0
     wall.go_on()
-    assert (wall(), wall.stood_still) == (1.5, 4.5)
+    assert (wall(), wall.paused_seconds) == (1.5, 4.5)
 
 
-def test_a_clock_that_stands_still_is_not_set_back_twice(clock: Clock) -> None:
+def test_a_clock_that_is_paused_is_not_set_back_twice(clock: Clock) -> None:
     wall = clocks_of.Clock(clock.monotonic)
     began = wall()
     wall.stop()  # in another thread
     clock.now += 3.0  # while this one waits for a process that compiles for two of them
     wall.leave_out(2.0, began)
     wall.go_on()
-    assert (wall(), wall.stood_still) == (0.0, 3.0)
+    assert (wall(), wall.paused_seconds) == (0.0, 3.0)
 
 
 @pytest.mark.long

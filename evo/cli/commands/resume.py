@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from evo.cli.arguments import add, add_of_training, flags, notice_unused
+from evo.cli.arguments import add, add_training, flags, notice_unused
 from evo.errors import ConfigurationError, DataError
 
 SUMMARISED = True
@@ -13,7 +13,7 @@ SUMMARISED = True
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir", help="the run's directory")
-    add_of_training(parser)
+    add_training(parser)
 
 
 def main(arguments: Namespace) -> int:

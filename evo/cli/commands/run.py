@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.arguments import add_of_training, flags, notice_unused
+from evo.cli.arguments import add_training, flags, notice_unused
 from evo.errors import ConfigurationError
 
 SUMMARISED = True
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the experiment, print all resolved options, and do not train"
     )
-    add_of_training(parser)
+    add_training(parser)
 
 
 def main(arguments: Namespace) -> int:

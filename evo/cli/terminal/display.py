@@ -195,7 +195,7 @@ def headline(experiment: Experiment) -> str:
         )
     return (
         f"{experiment.algorithm} on {experiment.environment.title()}\n"
-        f"{experiment.network().called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{experiment.network().short_name} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
         f"{counted(experiment.generations, 'generation')}{evaluation}"
     )
 

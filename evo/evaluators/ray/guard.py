@@ -34,7 +34,7 @@ class Guard:
             self._send("-\n")
 
     def watch(self, seconds: float) -> None:
-        """Have this process killed after so many seconds from now."""
+        """Have this process killed `seconds` from now."""
         self._send(f"+{seconds:.3f}\n")
 
     def _send(self, word: str) -> None:

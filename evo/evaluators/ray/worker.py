@@ -104,7 +104,7 @@ def play(
     except DeviceMemoryError as error:
         _given_up.append(str(error))
         threading.Timer(SENDING, os._exit, [0]).start()
-        return GivesUp(-1, str(error), _who())
+        return GivesUp(-1, str(error), _worker_name())
     except BaseException as error:
         return Failed.of(error)
 
@@ -129,8 +129,8 @@ def _worker() -> str:
 
 def _notices(player: Player) -> tuple[str, ...]:
     notices, player.notices = player.notices, ()
-    return tuple(f"{_who()}: {notice}" for notice in notices)
+    return tuple(f"{_worker_name()}: {notice}" for notice in notices)
 
 
-def _who() -> str:
+def _worker_name() -> str:
     return f"worker {_worker()[:8]} (process {os.getpid()} on {socket.gethostname()})"

@@ -10,7 +10,6 @@ import json
 import os
 import select
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -232,22 +231,24 @@ class ClusterLearner(Learner):
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
-    ) -> Iterator[tuple[Rows, Values]]:
+    ) -> Iterator[Values]:
         """Update by each batch; as many updates as the staleness are in flight besides the one waited for."""
         if not self.options.staleness:
             yield from super().updates_on(batches, learning_rate, settings)
             return
-        in_flight: deque[Rows] = deque()
+        in_flight = 0
         try:
             for rows in batches:
                 self.cluster.call("schedule", rows, learning_rate, settings)
-                in_flight.append(rows)
-                if len(in_flight) > self.options.staleness:
-                    yield in_flight.popleft(), self._updated("collect")
+                in_flight += 1
+                if in_flight > self.options.staleness:
+                    in_flight -= 1
+                    yield self._updated("collect")
             while in_flight:
-                yield in_flight.popleft(), self._updated("collect")
+                in_flight -= 1
+                yield self._updated("collect")
         finally:
-            for _ in in_flight:  # the caller wants no more
+            for _ in range(in_flight):  # the caller wants no more
                 self._updated("collect")
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:

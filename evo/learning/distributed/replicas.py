@@ -127,14 +127,14 @@ class ReplicatedLearner(TensorFlowLearner):
         names: list[str] = []
 
         def compute(share: Any) -> list[Any]:
-            gradients, names[:], values = self._of_share(share, blank, settings)
+            gradients, names[:], values = self._share_gradients(share, blank, settings)
             return [*gradients, values]
 
         *gradients, values = self._replicas.summed(compute, shares)
         norm = self._clip_and_apply(gradients, rate, powers)
         return {name: values[0][k] for k, name in enumerate(names)}, norm
 
-    def _of_share(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
+    def _share_gradients(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
         """Return what `_gradients` does of a share."""
         arrays = {name: array for name, array in share.items() if name != "place"}
         return self._gradients(
@@ -251,5 +251,5 @@ class ServedLearner(ReplicatedLearner):
         return future.fetch()
 
     def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
-        gradients, self._names, values = self._of_share(share, blank, settings)
+        gradients, self._names, values = self._share_gradients(share, blank, settings)
         return [*gradients, values]

@@ -199,7 +199,7 @@ class CudaLearner(ExactLearner):
         return self._launches[count]
 
     def _reserve(self, examples: int) -> None:
-        """Reserve buffers for batches of up to so many examples."""
+        """Reserve buffers for batches of up to `examples`."""
         self._forget()
         for array in self._kept:
             self._device.drop(array)

@@ -46,7 +46,7 @@ class Threads:
 
         ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
-        def work_aside() -> None:
+        def work_in_thread() -> None:
             try:
                 work()
                 ended.put(None)
@@ -58,7 +58,7 @@ class Threads:
             Thread(target=_serve, args=(self._tasks,), name="learner", daemon=True).start()
             self._others += 1
         for _ in range(others):
-            self._tasks.put(work_aside)
+            self._tasks.put(work_in_thread)
         try:
             work()
         finally:

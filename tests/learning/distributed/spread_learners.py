@@ -52,7 +52,7 @@ def batches(count: int = STEPS) -> Iterator[NDArray[np.int32]]:
 
 def after_ppo(options: LearnerOptions) -> dict[str, NDArray[Any]]:
     learner = ppo(options)
-    values = [told for _, told in learner.updates_on(batches(), 1e-2, SETTINGS)]
+    values = list(learner.updates_on(batches(), 1e-2, SETTINGS))
     half = learner.state()
     told = {
         "kl": np.concatenate([value["approx_kl"] for value in values]),
