@@ -24,6 +24,7 @@ from tests.helpers.calling import ROOT
 
 LAST, KEEP = 60.0, 20.0  # of sums: so large that a gate is open, or closed
 LSTM = ("policy.memory=lstm:2",)
+pytestmark = pytest.mark.long  # kernels of networks with memory take ten seconds to compile
 
 
 def remembering(
@@ -112,7 +113,6 @@ def test_episodes_that_are_too_long_are_not_looked_at(tmp_path: Path, monkeypatc
     assert not any("state" in label for label in found.looked_at)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("length", [200, 10])
 def test_a_run_whose_cue_lies_too_far_back_is_found_out_and_one_that_remembers_is_not(
     tmp_path: Path, length: int

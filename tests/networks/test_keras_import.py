@@ -89,6 +89,7 @@ def test_an_imported_network_has_the_outputs_of_keras(
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "make"),
     [

@@ -53,6 +53,7 @@ def test_a_champion_with_memory_goes_on_from_its_state_until_it_is_reset(tmp_pat
     assert "with memory of" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_batch_has_a_state_for_each_and_some_are_reset(tmp_path: Path) -> None:
     (tmp_path / "maze.toml").write_text(MAZE)
     experiment = evo.Experiment.load(tmp_path / "maze.toml")
