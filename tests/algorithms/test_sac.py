@@ -180,6 +180,7 @@ def reference_values(critics: list[Any], target: bool, seen: Any) -> np.ndarray:
     return np.min([lanes.scores(critics[0].network, one, seen)[:, 0] for one in weights], axis=0)
 
 
+@pytest.mark.long
 def test_targets_of_sac_are_soft_values_of_the_target_networks() -> None:
     method: Any = method_of(made())
     batch, noise = method.batch(5, 0), normal_noise(3, 150, 1)
@@ -192,6 +193,7 @@ def test_targets_of_sac_are_soft_values_of_the_target_networks() -> None:
     assert found.dtype == np.float32
 
 
+@pytest.mark.long
 def test_targets_of_td3_are_of_the_target_actor_with_clipped_noise() -> None:
     method: Any = method_of(made(td3, target_noise=0.4, target_noise_clip=0.3))
     method.learner.set_target(method.learner.weights() * -30)
@@ -203,6 +205,7 @@ def test_targets_of_td3_are_of_the_target_actor_with_clipped_noise() -> None:
     assert (np.abs(actions) == 1).any()
 
 
+@pytest.mark.long
 def test_the_actor_of_td3_waits_for_every_second_update_and_so_do_targets() -> None:
     algorithm = made_by(td3, swinging(200), MLP, **{**FEW, "frames_per_update": 32})
     method = method_of(algorithm)
@@ -218,6 +221,7 @@ def test_the_actor_of_td3_waits_for_every_second_update_and_so_do_targets() -> N
     assert begun["critic_1_weights"].tobytes() != begun["critic_2_weights"].tobytes()
 
 
+@pytest.mark.long
 def test_the_temperature_falls_where_the_entropy_is_above_its_target() -> None:
     temperature = sac.Temperature(0.5)
     assert temperature.value == pytest.approx(0.5, rel=1e-15)
@@ -231,6 +235,7 @@ def test_the_temperature_falls_where_the_entropy_is_above_its_target() -> None:
     assert made(learn_temperature=False, temperature=0.2).method.temperature.value == pytest.approx(0.2)
 
 
+@pytest.mark.long
 def test_actions_before_learning_starts_are_any_and_then_the_policy_s() -> None:
     algorithm = made_by(sac, swinging(200), MLP, **{**FEW, "learning_starts": 64})
     rules = []
@@ -278,6 +283,7 @@ def test_outputs_of_tanh_have_the_bits_of_a_plain_loop_and_the_values_of_keras()
     assert 0.5 < np.abs(found).max() <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", [sac, td3])
 def test_after_every_generation_a_restored_algorithm_goes_on_as_the_straight_one(module: Any) -> None:
     options = {**FEW, "n_step": 2, "gamma_points": [[0, 0.5], [90, 0.9]]}

@@ -142,6 +142,7 @@ def test_a_gpu_that_does_not_exist_ends_a_run_also_beside_workers_on_cpus(tmp_pa
     assert "NVIDIA's driver cannot be loaded" in run(tmp_path, *words, code=5, **{VISIBLE: "63"})["error"]
 
 
+@pytest.mark.long
 def test_an_environment_that_is_no_compiled_game_is_refused(tmp_path: Path) -> None:
     words = (
         "tiny.toml",

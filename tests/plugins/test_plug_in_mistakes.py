@@ -19,6 +19,7 @@ from evo.errors import ConfigurationError
 from evo.plugins import code as code_of_plugins
 from evo.plugins import registry
 from tests.helpers.calling import ROOT, called, command, small_with, summary_of
+from tests.helpers.sampling import sampled
 
 ENVIRONMENT = """
 import sys
@@ -467,7 +468,7 @@ print(best.fitness)
 """
 
 
-@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("deleted", sampled([False, True]))
 def test_a_search_that_names_no_plug_in_imports_nothing_from_the_current_directory(
     tmp_path: Path, deleted: bool
 ) -> None:

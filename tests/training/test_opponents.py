@@ -442,13 +442,14 @@ def test_a_comparison_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(a
     assert "another comparison.directory" in called(against, "compare", "cmp.toml", program="evo", code=2)[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("begins", "over"),
     [
-        pytest.param("", "ga.sigma=0.1,0.2", marks=pytest.mark.long),
-        pytest.param('init_from = "named.h5"\n', "ga.sigma=0.1,0.2", marks=pytest.mark.long),
+        ("", "ga.sigma=0.1,0.2"),
+        ('init_from = "named.h5"\n', "ga.sigma=0.1,0.2"),
         ("", 'run.init_from="2.h5","named.h5"'),
-        pytest.param("", f'{FILES}=["2.h5"],["named.h5"]', marks=pytest.mark.long),
+        ("", f'{FILES}=["2.h5"],["named.h5"]'),
     ],
 )
 def test_a_sweep_goes_on_with_the_copies_of_its_runs_where_a_file_is_gone(

@@ -27,10 +27,8 @@ OPTIONS = {
 }
 
 
-LONG = [pytest.param(name, marks=pytest.mark.long) for name in [*OPTIONS][1:]]
-
-
-@pytest.mark.parametrize("algorithm", ["ga", *LONG])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", OPTIONS)
 def test_a_candidate_of_any_generation_plays_as_it_did(algorithm: str, tmp_path: Path) -> None:
     store = trained("ga" if algorithm == "islands" else algorithm, tmp_path / "run", **OPTIONS[algorithm])
     with pytest.raises(DataError, match="not kept"):
