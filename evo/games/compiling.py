@@ -7,9 +7,10 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum, EnumType
 from functools import partial
+from inspect import getsource
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
@@ -22,6 +23,7 @@ from evo.games import primitives
 from evo.games.contract import LEAN, CompiledGame, batch_of, register
 from evo.games.declaration import Declaration, GameOptions
 from evo.games.faults import names_in
+from evo.games.primitives import zeros_of
 from evo.plugins.mistakes import OURS
 from evo.randomness.philox_compiled import draw
 
@@ -65,15 +67,24 @@ class Compiler:
             )
             copy.__module__, copy.__kwdefaults__ = function.__module__, function.__kwdefaults__
             self._done[function] = njit(**LEAN)(copy)
-            for name in names_in(function.__code__):
-                if name in function.__globals__:
-                    copy.__globals__[name] = self._value(function.__globals__[name])
+            names = names_in(function.__code__)
+            for name in names & function.__globals__.keys():
+                copy.__globals__[name] = self._value(function.__globals__[name])
+                if isinstance(copy.__globals__[name], ModuleType):
+                    self._note(copy.__globals__[name], names)
         return self._done[function]
 
     def _value(self, value: Any) -> Any:
         """Return what a name means in compiled code."""
         value = getattr(value, "py_func", value)  # of an author's own njit
         return self.compiled(value) if isinstance(value, FunctionType) else value
+
+    def _note(self, module: ModuleType, names: Set[str]) -> None:
+        """Take an author's own njit functions of these names in a module for some that are called."""
+        found = (getattr(vars(module).get(name), "py_func", None) for name in names)
+        for function in found:
+            if isinstance(function, FunctionType) and _is_authors(function):
+                self.compiled(function)
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return all functions that were compiled."""
@@ -84,31 +95,54 @@ class Compiler:
         return {function.__module__ for function in self._done}
 
     def data(self) -> list[str]:
-        """Return the numbers, texts and arrays that an author's functions read: compiled code holds their values.
+        """Return the numbers, texts and arrays that an author's functions read, and which functions they call.
 
-        They may be of a file that a game reads when it is imported, so sources do not tell them.
+        Compiled code holds their values. These may be of a file that a game reads when it is imported, or be chosen
+        there, so sources do not tell them.
         """
         found = set()
-        for function in self._done:
-            if function.__module__.partition(".")[0] in OURS:
-                continue
+        for function in filter(_is_authors, self._done):
             names, cells = names_in(function.__code__), [cell.cell_contents for cell in function.__closure__ or ()]
             read = {name: function.__globals__.get(name) for name in names}
             read |= dict(zip(function.__code__.co_freevars, cells, strict=True))
             known = {name: _data(value, names) for name, value in read.items()}
-            found |= {f"{function.__qualname__} {name} {value}" for name, value in known.items() if value}
+            known["()"] = _data((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), names)
+            found.add(_data(function, names))
+            found |= {f"{_data(function, names)} {name} {value}" for name, value in known.items() if value}
         return sorted(found)
 
 
-def _data(value: Any, names: Set[str]) -> str:
-    """Return what compiled code holds of a value, of a module that of these names in it; nothing of other things."""
+def _is_authors(function: FunctionType) -> bool:
+    return function.__module__.partition(".")[0] not in {*OURS, "numpy", "numba"}
+
+
+def _digest_of(function: FunctionType) -> str:
+    try:
+        return hashlib.sha256(getsource(function).encode()).hexdigest()[:16]
+    except OSError:  # of no file
+        return ""
+
+
+def _data(value: Any, names: Set[str], within: tuple[Any, ...] = ()) -> str:
+    """Return what compiled code holds of a value, of a module that of these names in it; nothing of other things.
+
+    A function is known by its text, of several in a line by its place, and of several of a text by what they enclose:
+    sources do not tell which one was chosen. `within` are those that enclose this one.
+    """
+    value = getattr(value, "py_func", value)
+    if isinstance(value, FunctionType):
+        if value in within or not _is_authors(value):
+            return ""
+        cells = [_data(cell.cell_contents, names, (*within, value)) for cell in value.__closure__ or ()]
+        column = max(one[::2] for one in value.__code__.co_positions() if None not in one)[1]
+        return f"{value.__qualname__} {_digest_of(value)} {column} {cells}"
     if isinstance(value, ModuleType):
         found = {name: _data(vars(value).get(name), names - {name}) for name in sorted(names)}
         return str({name: one for name, one in found.items() if one} or "")
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, tuple | list | EnumType):
-        return str([_data(one, names) for one in value])
+        return str([_data(one, names) for one in value] or "")
     return repr(value) if isinstance(value, int | float | complex | str | bytes | np.generic | Enum) else ""
 
 
@@ -233,21 +267,32 @@ def adapt(state_type: type, definition: Declaration, baselines: Sequence[Any] = 
         made["observe"] = _cleared(made["observe"])
     if "save" in made:
         made |= _savers(compiler, made["save"], made["load"])
-    register(state_type, {state_type.__module__, *compiler.modules()}, made, compiler.data())
+    data = [*compiler.data(), *(map(str, bounds) if definition.continuous else ())]
+    register(state_type, {state_type.__module__, *compiler.modules()}, made, data)
     return clock_bytes
 
 
 _adapted: dict[type, tuple[Any, int]] = {}
 
 
-def sources_of(functions: Iterable[Callable[..., Any]], render: Callable[..., Any] | None = None) -> str:
-    """Return a hash of the files of a game's functions and of all that they call or read, less `render`."""
-    compiler = Compiler()
-    for function in functions:
+def sources_of(definition: Declaration, options: GameOptions) -> str:
+    """Return a hash of the files of a game's functions and of all that they call or read, less `render`.
+
+    What it declares of its state, its actions and its observations is part of it: that may come from another file.
+    """
+    compiler, render = Compiler(), definition.render
+    baselines = definition.baselines_of(options) if definition.players > 1 else {}
+    functions = definition.functions | dict(baselines)
+    for function in functions.values():
         compiler.compiled(function)  # nothing is compiled before the first call
     uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
     less = render if uncompiled else None
-    return kernel_cache.sources_of(compiler.modules(), compiler.data(), but="evo", less=less)
+    depending = definition.shape, definition.actions, definition.arrays, definition.masked, definition.snapshot_size
+    shape, actions, example, masked, size = (definition.of(one, options) for one in depending)
+    arrays = [(array.dtype.str, array.shape) for array in zeros_of(example, 1)]
+    bounds = (definition.action_low, definition.action_high) if definition.continuous else ()
+    declared = [*functions, shape, actions, arrays, masked, size, bounds, definition.episode_metrics, definition.zeroed]
+    return kernel_cache.sources_of(compiler.modules(), [*compiler.data(), *map(str, declared)], but="evo", less=less)
 
 
 def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:

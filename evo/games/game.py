@@ -86,9 +86,7 @@ class GameEnvironment(Environment):
         from evo.games.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS
-        baselines = self.definition.baselines_of(self.options) if self.definition.players > 1 else {}
-        functions = [*self.definition.functions.values(), *baselines.values()]
-        return "" if ours else sources_of(functions, self.definition.render)
+        return "" if ours else sources_of(self.definition, self.options)
 
     @computed_once
     def baselines(self) -> Mapping[str, Callable[[int], float]]:

@@ -49,6 +49,8 @@ def names_module(text: str) -> bool:
 def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
     """Return a module; ConfigurationError: why it cannot be imported, and what `experiment` lies beside."""
     words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
+    # Python takes bytecode for that of another file of the same size and second, so none is left behind.
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         with directory.kept():
             return import_module(name)
@@ -78,7 +80,7 @@ def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
         what = what or f"{_place(error, name)}its import ended with {ended}{text}"
         raise ConfigurationError(f"--plugin {name}: {what}") from error
     finally:
-        sys.argv = words
+        sys.argv, sys.dont_write_bytecode = words, written
 
 
 def innermost(error: BaseException, counts: Callable[[str], object]) -> tuple[FrameType, str] | None:

@@ -128,7 +128,24 @@ def doubled(number):
 """
 
 
-@pytest.mark.parametrize("read", ["PRIZES[1]", "own_prizes.PRIZE", "doubled(0.5)"])
+CHOSEN = """
+prizes = {1: lambda: 1.0, 3: lambda: 3.0}
+if PRIZES[1] == 1:
+    def prize(): return 1.0
+else:
+    def prize(): return 3.0
+chosen = prizes[PRIZES[1]]
+def factor(by=PRIZES[1]): return by
+def made(by):
+    def factor(): return by
+    return factor
+gain, cost = made(PRIZES[1]), made(4.0 - PRIZES[1])
+"""
+FROM_FILES = ["PRIZES[1]", "own_prizes.PRIZE", "doubled(0.5)", "own_prizes.doubled(0.5)"]
+AT_IMPORT = ["chosen()", "prize()", "factor()", "gain() - cost()"]
+
+
+@pytest.mark.parametrize("read", FROM_FILES + AT_IMPORT)
 def test_what_a_game_reads_from_other_files_is_part_of_it(
     written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
@@ -138,8 +155,29 @@ def test_what_a_game_reads_from_other_files_is_part_of_it(
     for prize in (1, 3, 1):
         (tmp_path / "prize.txt").write_text(str(prize))
         monkeypatch.delitem(sys.modules, "own_prizes", raising=False)
-        environment = written(("import numpy as np\n", READS), ("return 1.0, True", f"return {read}, True"))
+        environment = written(("import numpy as np\n", READS + CHOSEN), ("return 1.0, True", f"return {read}, True"))
         sources.append(environment.sources)
+    assert sources[0] == sources[2] != sources[1]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        ("walker=np.int32(0)", "walker=np.zeros(int(PRIZES[1]))"),
+        ("actions=2,", "actions=2, mask=prize if PRIZES[1] == 1 else None,"),
+        ("actions=2,", "actions=2, continuous=True, action_high=PRIZES[1],"),
+    ],
+)
+def test_what_a_game_declares_is_part_of_it(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: tuple[str, str]
+) -> None:
+    (tmp_path / "own_prizes.py").write_text(PRIZES)
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = []
+    for prize in (1, 3, 1):
+        (tmp_path / "prize.txt").write_text(str(prize))
+        monkeypatch.delitem(sys.modules, "own_prizes", raising=False)
+        sources.append(written(("import numpy as np\n", READS + CHOSEN), declared).sources)
     assert sources[0] == sources[2] != sources[1]
 
 

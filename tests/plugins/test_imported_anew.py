@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.calling import ROOT
 
 FITNESS = "TARGET = 1.0\ndef fitness(x):\n    return -((x - TARGET) ** 2).sum()\n"
 SESSION = """
@@ -110,3 +113,16 @@ def test_numbers_of_an_environment_that_were_set_from_outside_are_named(tmp_path
         assert done.stderr.count("reads other numbers") == bool(named), done.stderr
         assert named in done.stderr
         shutil.rmtree(tmp_path / "run")
+
+
+def test_a_helper_in_place_of_another_of_its_size_and_second_is_the_one_that_plays(tmp_path: Path) -> None:
+    (tmp_path / "own_plug.py").write_text("from own_helper import NUMBER\nplugs_into = 'operators'\nprint(NUMBER)\n")
+    program = "import sys; sys.path.insert(0, ''); from evo.plugins import registry; registry.load(['own_plug'])"
+    environ = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPATH"] = str(ROOT)
+    for number in (1, 9):
+        (tmp_path / "own_helper.py").write_text(f"NUMBER = {number}\n")
+        os.utime(tmp_path / "own_helper.py", (1e9, 1e9))
+        words = [sys.executable, "-c", program]
+        done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+        assert done.stdout == f"{number}\n", done.stderr

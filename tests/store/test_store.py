@@ -459,7 +459,14 @@ def test_amounts_that_are_not_those_of_the_manifest_are_named(tmp_path: Path, na
     assert Store.read(tmp_path / "run").metrics_mistakes() == [found]
 
 
-@pytest.mark.parametrize("how", ["link", "EIO", pytest.param("sparse", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "link",
+        pytest.param("EIO", marks=pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")),
+        pytest.param("sparse", marks=pytest.mark.long),
+    ],
+)
 def test_metrics_are_never_replaced_by_less_than_they_held(tmp_path: Path, how: str) -> None:
     """A resume rewrote the file from what it could read, which after one failed read was nothing."""
     made(tmp_path / "run", 30).close()
