@@ -215,12 +215,13 @@ def test_normalised_pixels_are_not_divided_first() -> None:
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Path:
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.delitem(sys.modules, "signpost", raising=False)
     monkeypatch.delitem(gymnasium.registry, "Signpost-v0", raising=False)  # as another module
     evo.plugins.registry.load(("signpost",))
-    return EXAMPLES / "signpost.toml"
+    yield EXAMPLES / "signpost.toml"
+    gymnasium.registry.pop("Signpost-v0")
 
 
 def test_the_example_has_layers_for_both_entries(example: Path) -> None:
