@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 def generations(session: Session) -> Iterator[Row]:
     """Play, commit, test and yield one generation after the other, until all are done or a budget is spent."""
-    from evo.training.generation import play_out
-    from evo.training.shortage import shortage_named
+    from evo.training.generation import play_out, shortage_named
 
     algorithm, store = session.algorithm, session.store
     while not session.done:

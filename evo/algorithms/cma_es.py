@@ -19,6 +19,7 @@ from pydantic import Field
 from evo.errors import ConfigurationError
 from evo.evolution import strategy
 from evo.evolution.normal import Paths
+from evo.evolution.population import all_tie
 from evo.networks.candidates import noise
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -83,7 +84,7 @@ class Full(Paths):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt covariance matrix and step size."""
-        if strategy.all_tie(fitness):
+        if all_tie(fitness):
             return {}
         weights, z = strategy.shared_by_rank(fitness, self.weights), self._deviates(source.keys)
         y = (z * self._lengths) @ self._vectors.T  # [N, P]

@@ -105,8 +105,7 @@ class Options(ReplayOptions):
 class DQNLoss(ActionValueLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
-    bootstraps: ClassVar[bool] = True  # the target needs a target network, which the learner makes then
-    has_target: ClassVar[bool] = True
+    target_network = "read"
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1).

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sum, norm
-from evo.evolution.population import normals
+from evo.evolution.population import all_tie, normals
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -49,7 +49,7 @@ class SelfAdaptive(strategy.Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
-        if strategy.all_tie(fitness):
+        if all_tie(fitness):
             return {}
         weights = strategy.shared_by_rank(fitness, self._weights)
         sigmas = source.sigmas.astype(np.float64)

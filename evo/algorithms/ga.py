@@ -29,6 +29,7 @@ from evo.evolution.population import (
     PerCandidate,
     PopulationAlgorithm,
     PopulationOptions,
+    all_tie,
     averaged,
     finalists_of,
     fitness_metrics,
@@ -37,7 +38,6 @@ from evo.evolution.population import (
     normals,
     selection_metrics,
 )
-from evo.evolution.strategy import all_tie
 from evo.evolution.toolbox import (
     LOG_SIGMAS,
     Crossover,

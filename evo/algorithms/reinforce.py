@@ -1,7 +1,7 @@
 """REINFORCE: one update per generation, from Monte Carlo returns minus a baseline (Williams, 1992).
 
 A generation plays `episodes` whole episodes, and makes one update from all of their transitions: `PolicyGradient.learn`
-of `evo.learning.actor_critic`, whose loss is log probability times advantage.
+of `evo.algorithms.a2c`, whose loss is log probability times advantage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.learning.actor_critic import ActorCriticOptions, PolicyGradient
+from evo.algorithms.a2c import PolicyGradient
+from evo.learning.actor_critic import ActorCriticOptions
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.returns import generalised_advantages, leave_one_out
 from evo.records import Transitions

@@ -16,6 +16,7 @@ from pydantic import Field
 from evo.evolution import strategy
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.normal import Paths
+from evo.evolution.population import all_tie
 from evo.records import Arrays, Metrics, WeightSource
 
 
@@ -49,7 +50,7 @@ class Separable(Paths):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Recombine, accumulate the paths, adapt step size and variances."""
-        if strategy.all_tie(fitness):
+        if all_tie(fitness):
             return {}
         weights = strategy.shared_by_rank(fitness, self.weights)
         z_w, z2_w = noise_sums(source.keys, weights, weights, len(self.mean))  # [P] sum of w_i z_i, and of w_i z_i^2

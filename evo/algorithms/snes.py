@@ -13,6 +13,7 @@ from pydantic import Field
 from evo.evolution import strategy
 from evo.evolution.noise_sums import exp, ln, noise_sums, norm
 from evo.evolution.normal import SeparableNormal
+from evo.evolution.population import all_tie
 from evo.records import Metrics, WeightSource
 
 
@@ -42,7 +43,7 @@ class SNES(SeparableNormal):
 
     def update(self, source: WeightSource, fitness: NDArray[Any], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
-        if strategy.all_tie(fitness):
+        if all_tie(fitness):
             return {}
         utilities = strategy.shared_by_rank(fitness, self._utilities)
         noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))  # nabla mu = sum of u s

@@ -49,7 +49,7 @@ class Options(ContinuousOptions):
 class TD3Loss(ActorLoss):
     """-Q1(s, tanh(m)): its derivative, the deterministic policy gradient (algorithm 1), is in `exact.squashed`."""
 
-    has_target = True
+    target_network = "kept"
 
 
 class TD3(TwinCriticMethod):

@@ -1,14 +1,29 @@
-"""Other views of the memory of arrays, for compiled code that counts no references."""
+"""The memory of arrays: buffers aligned to cache lines, and other views for compiled code that counts no references."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+LINE = 64  # bytes of a cache line, and of the longest vector
+
+
+def aligned(size: int, dtype: type[np.generic] = np.float32) -> NDArray[Any]:
+    """Return zeros that begin at a cache line, so that no vector spans two lines.  # [size]
+
+    TensorFlow uses such a buffer without copying it.
+    """
+    length = size * np.dtype(dtype).itemsize
+    buffer = np.zeros(length + LINE, np.uint8)
+    start = -buffer.ctypes.data % LINE
+    return buffer[start : start + length].view(dtype)
 
 
 @intrinsic

@@ -266,7 +266,7 @@ def _side_by_side(frames: Any) -> Any:
     return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
 
 
-def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool = False) -> gymnasium.Env[Any, Any]:
+def with_known_actions(env: gymnasium.Env[Any, Any], name: str, rescaled: bool) -> gymnasium.Env[Any, Any]:
     """Return an environment with Discrete actions from 0, or a Box [D], `rescaled` or not, or a ConfigurationError."""
     taken: Any = env.action_space
     whole = isinstance(taken, spaces.Box) and np.issubdtype(taken.dtype, np.integer)

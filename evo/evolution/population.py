@@ -283,6 +283,11 @@ def _looked_at(weights: NDArray[np.float32]) -> NDArray[np.float64]:
     return weights[:, :: max(1, weights.shape[1] // MOST_WEIGHTS)].astype(np.float64)
 
 
+def all_tie(fitness: NDArray[Any]) -> bool:
+    """Return whether a generation says nothing: recombination would move by chance alone.  # [N]"""
+    return bool((fitness == fitness[0]).all())
+
+
 def fitness_metrics(fitness: NDArray[Any], episodes: int) -> Metrics:
     """Return the best and the mean fitness of an episode, and how many candidates are not finite.  # [N]"""
     finite, per = fitness[fitness > fitness_worst(fitness)].tolist(), unit_of(fitness) * episodes

@@ -211,11 +211,6 @@ def shared_by_rank(fitness: NDArray[Any], weights: NDArray[np.float64]) -> NDArr
     return np.where(alone, weights[first], (sums[end] - sums[first]) / (end - first))
 
 
-def all_tie(fitness: NDArray[Any]) -> bool:
-    """Return whether a generation says nothing: recombination would move by chance alone.  # [N]"""
-    return bool((fitness == fitness[0]).all())
-
-
 def log_ranks(count: int) -> NDArray[np.float64]:
     """Return ln((count + 1) / 2) - ln(rank), which is positive for the better half.  # [count]
 

@@ -45,7 +45,7 @@ def plain_state(example: Any, count: int) -> Any:
 class PlainGame:
     """A number of environments of a game, played one at a time."""
 
-    def __init__(self, definition: Declaration, options: GameOptions, count: int = 1) -> None:
+    def __init__(self, definition: Declaration, options: GameOptions, count: int) -> None:
         self.definition, self.options = definition, options
         self.shape: tuple[int, ...] = definition.of(definition.shape, options)
         self.actions: int = definition.of(definition.actions, options)

@@ -204,7 +204,7 @@ def _name_episodes(envs):  # type: ignore[no-untyped-def]
         envs.seeds[b] = episode_seed(envs.first[b], envs.episode[b])
 
 
-def envs_of(states: EnvStates, memory: int = 0) -> Envs:
+def envs_of(states: EnvStates, memory: int) -> Envs:
     """Return which episodes environments play, to be written to, with S = `memory`; ValueError: another network's."""
     numbers = states.episode.copy(), np.empty(len(states), np.uint64), states.returns_so_far.copy()
     envs = Envs(states.first, *numbers, hidden_states(len(states), memory, states.memories))
@@ -243,7 +243,7 @@ class Recorder:
         self.episodes = np.empty(len(actions), np.int64)  # [M]
 
     @classmethod
-    def of_task(cls, game: CompiledGame, task: Task, outputs: int, memory: int = 0) -> Recorder:
+    def of_task(cls, game: CompiledGame, task: Task, outputs: int, memory: int) -> Recorder:
         """Return a recorder of what a task of whole episodes asks for, that grows."""
         assert isinstance(task.play, Episodes)
         actions = actions_for(game, CHUNK if task.record_actions or task.record_transitions else 0)
@@ -252,9 +252,7 @@ class Recorder:
         return cls.of_game(game, actions, len(task.play.seeds), outputs, memory)
 
     @classmethod
-    def of_game(
-        cls, game: CompiledGame, actions: NDArray[Any], followed: int, outputs: int, memory: int = 0
-    ) -> Recorder:
+    def of_game(cls, game: CompiledGame, actions: NDArray[Any], followed: int, outputs: int, memory: int) -> Recorder:
         """Return a recorder of snapshots with a row for each of `actions` [M], and N = `followed`."""
         masked = game.actions if game.masked else 0
         shape, kinds = (game.row_size,), (np.uint8, np.int32 if game.players == 1 else np.int64)  # several add up
@@ -289,7 +287,7 @@ class Recorder:
         rows: int,
         followed: int,
         score: Score,
-        order: NDArray[np.int64] | None = None,
+        order: NDArray[np.int64] | None,
         begins: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None,
     ) -> Transitions:
         """Return the first rows, with the first `followed` observations that follow some of them.

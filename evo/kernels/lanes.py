@@ -18,7 +18,7 @@ from numba import njit, typeof
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.buffers import aligned
+from evo.compiled.views import aligned
 from evo.kernels import sparse, weightless
 from evo.kernels.layer_norm import normalise
 from evo.kernels.layout import (

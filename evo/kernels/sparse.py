@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.buffers import aligned
+from evo.compiled.views import aligned
 from evo.kernels.layout import WIDE
 from evo.kernels.vectors import (
     WIDTHS,

@@ -1,29 +1,25 @@
 """The actor-critic that PPO, A2C and REINFORCE have in common: a policy and a value from one network.
 
 The policy is a softmax of the logits (`scores`), or a normal distribution for continuous actions; the last output of
-the network is the value. Each algorithm has its own advantages; PPO has its own loss and updates too.
+the network is the value. Each algorithm has its own advantages; losses and updates stand in `ppo` and `a2c`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo import clock
 from evo.lazy import tf
 from evo.learning import hyperparameters as hp
-from evo.learning.gradient_algorithm import Collected, GradientMethod, ShouldStop
-from evo.learning.learner import PolicyLoss, Snapshots, UpdateMeans, observed
-from evo.learning.returns import explained_variance, in_pieces, standardised
+from evo.learning.gradient_algorithm import Collected, GradientMethod
+from evo.learning.learner import PolicyLoss, Snapshots, observed
 from evo.options import AlgorithmOptions
-from evo.records import ActionRule, Arrays, Metrics, Transitions
+from evo.records import ActionRule, Arrays, Transitions
 from evo.setup import Setup
 
 POLICY_INIT_SCALE = np.float32(0.01)  # of the initial policy head: all actions start about equally likely
@@ -93,26 +89,6 @@ def policy_and_value(loss: PolicyLoss, outputs: Any, batch: Mapping[str, Any]) -
     logs = tf.nn.log_softmax(scores)
     taken = tf.gather(logs, tf.cast(batch["actions"], tf.int32), batch_dims=1)
     return taken, -tf.reduce_sum(tf.exp(logs) * logs, 1), outputs[:, actions]
-
-
-@dataclass(frozen=True)
-class PolicyGradientLoss(PolicyLoss):
-    """The loss of A2C and REINFORCE in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
-
-    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return "loss" and its parts, [B] each."""
-        log_probability, entropy, value = policy_and_value(self, outputs, batch)
-        policy_loss = -log_probability * batch["advantages"]  # its gradient: Williams, 1992, theorem 1
-        value_loss = 0.5 * tf.square(value - batch["returns"])
-        log_ratio = log_probability - batch["log_probabilities"]
-        c_1, c_2 = settings["value_coefficient"], settings["entropy_coefficient"]
-        return {
-            "loss": policy_loss + c_1 * value_loss - c_2 * entropy,  # Mnih et al., 2016, section 4
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": tf.exp(log_ratio) - 1.0 - log_ratio,  # http://joschu.net/blog/kl-approx.html
-        }
 
 
 class ActorCritic(GradientMethod):
@@ -222,49 +198,3 @@ class ActorCritic(GradientMethod):
             self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
             if records:
                 self._rewards.restore_sums(state)
-
-
-class PolicyGradient(ActorCritic):
-    """An actor-critic that makes one update a generation, from all of its transitions: A2C and REINFORCE."""
-
-    loss_class = PolicyGradientLoss
-    has_critic = True  # else the value has no loss
-
-    @abstractmethod
-    def advantages(
-        self, transitions: Transitions, rewards: NDArray[np.float32], values: NDArray[np.float32], gamma: float
-    ) -> NDArray[np.float32]:
-        """Return the advantages of the actions that were taken; `values` are of the observations.  # all [M]"""
-
-    def learn(self, played: Collected | None, generation: int, frames: int, should_stop: ShouldStop) -> Metrics:
-        """Make one update from all transitions; schedules are evaluated at the frame where these began."""
-        assert played is not None  # None only for methods that learn from a replay buffer
-        options, transitions, began = self.options, played.transitions, clock.wall()
-        start = frames - len(transitions)
-        learning_rate, gamma, entropy_coefficient = (
-            hp.scheduled(options, name, start) for name in ("learning_rate", "gamma", "entropy_coefficient")
-        )
-        observations = self.inputs(played, start)
-        acted = self.acted(transitions)  # recorded when played: "actions", "log_probabilities", "values", masks
-        values = acted["values"]  # [M] V(s_t)
-        advantages = self.advantages(transitions, self.rewards(played), values, gamma)
-        returns = advantages + values
-        if options.normalise_advantages:
-            advantages = standardised(advantages)
-        self.learner.load({"observations": observations, **acted, "returns": returns, "advantages": advantages})
-        seconds_moving = clock.wall() - began
-
-        settings = {
-            "entropy_coefficient": entropy_coefficient,
-            "value_coefficient": options.value_coefficient if self.has_critic else 0.0,
-        }
-        means = UpdateMeans("loss", "policy_loss", "value_loss", "entropy", "approx_kl")
-        count = len(transitions)
-        rows = in_pieces(np.arange(-(-count // self.steps), dtype=np.int32), count, self.steps)
-        means.add(self.learner.update(rows, learning_rate, settings))
-        return {
-            **means.metrics(),
-            "explained_variance": explained_variance(values, returns),
-            "learning_rate": learning_rate,
-            "seconds_moving": seconds_moving,
-        }

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.compiled.buffers import aligned
+from evo.compiled.views import aligned
 from evo.errors import ResourceError
 from evo.lazy import tf
 from evo.networks.network import Network
@@ -39,7 +39,8 @@ Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 class KnownLoss:
     """A loss whose derivatives `exact.losses` has; those that TensorFlow may differentiate are stated by `__call__`."""
 
-    has_target: ClassVar[bool] = False  # whether its learner has a target network
+    # Its learner has a target network: "kept", for the method to use, or "read", as the learner bootstraps from it.
+    target_network: ClassVar[Literal["", "kept", "read"]] = ""
 
     actions: int  # number of actions, or their dimensions
 
@@ -81,8 +82,6 @@ class ActionValueLoss(KnownLoss):
     adds "next_online_outputs" and "next_target_outputs" [B, O], those of its network and of its target network.
     """
 
-    bootstraps: ClassVar[bool] = False  # from a target network: the learner computes the targets
-
     dueling: bool
     huber_delta: float
     double: bool = False  # of a loss that bootstraps: its own network chooses the action that the target network values
@@ -117,7 +116,7 @@ class Learner(ABC):
     """
 
     def __init__(self, network: Network, loss: Loss) -> None:
-        self.network, self.has_target = network, bool(getattr(loss, "has_target", False))
+        self.network, self.has_target = network, bool(getattr(loss, "target_network", ""))
         self.updates = 0  # in all
         self._buffer = np.empty(0, np.float32)
 

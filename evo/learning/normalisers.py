@@ -100,7 +100,7 @@ class ObservationNormaliser:
 class RewardNormaliser:
     """Rewards over the standard deviation of their discounted sums, which go on across segments."""
 
-    def __init__(self, gamma: float, envs: int = 1) -> None:
+    def __init__(self, gamma: float, envs: int) -> None:
         """Prepare for `envs` environments; whole episodes are those of one, in order."""
         self._gamma, self.moments = gamma, Moments(1)
         self._envs, self._sums = envs, {0: np.zeros(envs)}  # by `Setup.slot`

@@ -82,7 +82,7 @@ class ContinuousOptions(AlgorithmOptions):
 class CriticLoss(ActionValueLoss):
     """Half the squared TD error of each example."""
 
-    has_target = True
+    target_network = "kept"
 
 
 class ReplayBatch(NamedTuple):

@@ -122,7 +122,7 @@ def branches_of(inputs: Mapping[str, Branch], shape: Shape) -> tuple[list[Layer]
     return layers, tuple(parts), (size,)
 
 
-def chain_layers(specs: Iterable[LayerSpec], shape: Shape, option: str, offset: int = 0) -> list[Layer]:
+def chain_layers(specs: Iterable[LayerSpec], shape: Shape, option: str, offset: int) -> list[Layer]:
     """Return layers behind an input of this shape, with their weights from `offset` on.
 
     ConfigurationError, which names the option, where they do not fit their inputs.

@@ -38,7 +38,7 @@ WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "_
 
 
 @cache
-def code_of(names: tuple[str, ...] = ()) -> dict[str, str]:
+def code_of(names: tuple[str, ...]) -> dict[str, str]:
     """Return a digest of this program's source files, and one of every plug-in: empty where it is missing here."""
     folders = [file.parent for file in map(_file, OWN_PACKAGES) if file]  # in different folders on Ray
     ours = b"".join(digest_of(folder, folder.rglob("*.py")) for folder in folders)

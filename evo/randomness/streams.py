@@ -110,8 +110,7 @@ class Purpose(IntEnum):
     VALIDATION = 7  # validation episodes, the same throughout a run
     TEST = 8  # test episodes, the same for every run
     ACTION = 9  # sampled actions
-    MATE = 10  # choice of the mate
-    ENV = 11  # episodes of an env of segments
+    ENV = 11  # episodes of an env of segments; 10 is of no stream
     SHUFFLE = 12  # order of transitions in an epoch
     REPLAY = 13  # sampling from the replay buffer
     MIRROR = 14  # augmentation of transitions by symmetry

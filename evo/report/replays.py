@@ -50,7 +50,7 @@ class Replays:
     note: str = ""  # why there is nothing to see
 
 
-def replays_of(run: Run, *, alone: bool = True) -> Replays:
+def replays_of(run: Run, *, alone: bool) -> Replays:
     """Play in this process, the champion only if not `alone`; nothing where that would take more than a moment."""
     if run.config.policy.player == "tensorflow":
         return Replays(note="TensorFlow plays this run, so its report shows an episode only where the run has made it.")

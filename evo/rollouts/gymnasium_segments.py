@@ -44,7 +44,7 @@ def unpacked(snapshot: NDArray[np.uint8]) -> bytes:
     return snapshot[HEAD : HEAD + int.from_bytes(snapshot[:HEAD].tobytes(), "little")].tobytes()
 
 
-def play_gymnasium_segment(score: Score, environment: Environment, task: Task, found: str, memory: int = 0) -> Result:
+def play_gymnasium_segment(score: Score, environment: Environment, task: Task, found: str, memory: int) -> Result:
     """Play a segment with one candidate, in all environments side by side, or in as many as can be open.
 
     `found` is what `seed_check` returns of the environment; the network's hidden state has `memory` floats.

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.compiled import cache as kernel_cache
-from evo.compiled.buffers import aligned
 from evo.compiled.functions import check_arithmetic
-from evo.compiled.views import shaped
+from evo.compiled.views import aligned, shaped
 from evo.environment import Environment
 from evo.games import contract
 from evo.games.contract import CompiledGame

@@ -7,8 +7,10 @@ what is computed, so it is in the generation's record, as `poisoned`, and by tha
 from __future__ import annotations
 
 import re
+import resource
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, PoisonError, notice
+from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError, OutOfMemoryError, PoisonError, first_line, notice
 from evo.plugins import registry
 from evo.records import (
     NOT_DETERMINISTIC,
@@ -34,7 +37,10 @@ from evo.records import (
 from evo.store.store import Store
 from evo.training.accounting import Account
 from evo.training.validation import Validated
+from evo.workers.hardware import memory
 
+SHOWN = 4  # options that a shortage of memory names, at most
+NO_SIZES = {"generations", "seed", "every", "block"}
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")
 
 
@@ -216,3 +222,37 @@ def _numbers(poison: PoisonError, tasks: Sequence[Task]) -> list[int]:
     """Return the numbers that the candidates have in their round: over all tasks, in order."""
     before = sum(len(task.weights) for task in tasks[: poison.task]) + poison.first
     return list(range(before, before + poison.count))
+
+
+@contextmanager
+def shortage_named(experiment: Experiment) -> Iterator[None]:
+    """Turn a MemoryError into an OutOfMemoryError that names the options of whole numbers above their defaults."""
+    try:
+        yield
+    except MemoryError as error:
+        asked = f"; {first_line(error)}" if str(error) else ""
+        large = _large(experiment)
+        advice = (
+            f"take less of {' or '.join(large)}" if large else "take a smaller network, or fewer episodes at a time"
+        )
+        raise OutOfMemoryError(f"out of memory{asked}{_there()}; {advice}") from error
+
+
+def _there() -> str:
+    """Return in words how much memory there is for this process, where the system says."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        return f"; this process may have {limit / 1e9:.1f} GB"
+    return f"; this machine has {most / 1e9:.1f} GB" if (most := memory()) else ""
+
+
+def _large(experiment: Experiment) -> list[str]:
+    """Return the options of whole numbers above their defaults, as in a file, those first that are above by most."""
+    found = list[tuple[float, str]]()
+    sections = {experiment.algorithm: experiment.options, "environment": experiment.environment}
+    for section, options in {**sections, "validation": experiment.validation, "test": experiment.test}.items():
+        for name, field in type(options).model_fields.items():
+            value, usual = getattr(options, name), field.default
+            if type(value) is type(usual) is int and value > usual and name not in NO_SIZES:
+                found.append((value / max(usual, 1), f"{section}.{name} = {value}"))
+    return [text for _, text in sorted(found, reverse=True)[:SHOWN]]

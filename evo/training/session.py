@@ -26,9 +26,8 @@ from evo.store.store import Store
 from evo.training import testing
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.beginning import make_algorithm
-from evo.training.generation import Quarantine, champion_stopped, play_out
+from evo.training.generation import Quarantine, champion_stopped, play_out, shortage_named
 from evo.training.opponents import without_effect
-from evo.training.shortage import shortage_named
 from evo.training.validation import Validated
 from evo.workers import hardware
 from evo.workers.options import CANDIDATES_ON_GPU

@@ -46,9 +46,10 @@ class Round:
         tasks: Sequence[Any],
         tickets: Iterator[int],
         workers: Iterable[Hashable] = (),
-        attempts: int = ATTEMPTS,
-        separable: bool = False,
-        worst: Callable[[Task], Result] | None = None,
+        *,
+        attempts: int,
+        separable: bool,
+        worst: Callable[[Task], Result] | None,
     ) -> None:
         self.waiting: deque[int] = deque()
         self.busy: dict[Hashable, float] = dict.fromkeys(workers, 0.0)  # seconds of playing, by worker

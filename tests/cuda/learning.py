@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.algorithms.a2c import PolicyGradientLoss
 from evo.algorithms.dqn import DQNLoss
 from evo.algorithms.ppo import PPOLoss
 from evo.algorithms.pqn import PQNLoss
 from evo.cuda.launch import Device
-from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact.cuda import SIDES, CudaLearner
 from evo.learning.exact.learner import NUMBERS, ExactLearner
 from evo.networks.network import Network, Options

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -41,7 +42,39 @@ WHAT = {
     "evo/games/catalogue/snake/rules.py": "the game",
 }
 LOOP, SERIAL = generations.__code__, Serial._play.__code__
+FEW_EPISODES = "validation.episodes=8", "test.episodes=8"
 ASKED = {rollout.LanesKernel.play_episodes.__code__, segments.play_segment.__code__}
+
+
+@contextmanager
+def profiled(enter: Callable[[FrameType, str, Any], object]) -> Iterator[None]:
+    """Have every call of a function seen, in all threads."""
+    threading.setprofile(enter)
+    sys.setprofile(enter)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def entered(file: str) -> set[str]:
+    """Return the files that an experiment's second generation of three enters, without what a cold cache adds."""
+    found = set[str]()
+
+    def enter(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(f"{ROOT}/evo/"):
+            found.add(frame.f_code.co_filename[len(str(ROOT)) + 1 :])
+
+    place = ROOT / "experiments" / f"{file}.toml"
+    experiment = Experiment.load(place, *FEW_EPISODES, backend="serial", generations=3)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = train(experiment, Path(folder) / "run")
+        next(rows)
+        with profiled(enter):
+            next(rows)
+        rows.close()  # type: ignore[attr-defined]
+    return found - {"evo/compiled/cache.py"}
 
 
 def frames(frame: FrameType | None) -> list[CodeType]:
@@ -63,18 +96,13 @@ def traced(file: str, changes: tuple[str, ...]) -> list[CodeType]:
         if event == "call" and (code is SERIAL or code in ASKED):
             ways.setdefault(SERIAL if code is SERIAL else LOOP, frames(frame))
 
-    changes = (*changes, "validation.episodes=8", "test.episodes=8")
+    changes = (*changes, *FEW_EPISODES)
     experiment = Experiment.load(ROOT / "experiments" / f"{file}.toml", *changes, backend="serial", generations=1)
     with tempfile.TemporaryDirectory() as folder:
         rows = train(experiment, Path(folder) / "run")
-        threading.setprofile(enter)
-        sys.setprofile(enter)
-        try:
+        with profiled(enter):
             next(rows)
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
-            rows.close()  # type: ignore[attr-defined]
+        rows.close()  # type: ignore[attr-defined]
     return ways[SERIAL][ways[SERIAL].index(LOOP) :] + ways[LOOP]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.hops import ROOT, hops, table
+from tests.docs.hops import ROOT, entered, hops, table
 
 
 @pytest.mark.long
@@ -18,3 +18,11 @@ def test_the_table_of_hops_is_what_a_trace_finds() -> None:
 @pytest.mark.long
 def test_a_step_is_six_files_below_the_loop() -> None:
     assert len(hops("GA")) - 1 <= 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "most"), [("ga_snake_6x6", 31), ("ppo_snake_6x6", 40)])
+def test_a_generation_is_read_in_few_files(file: str, most: int) -> None:
+    found = entered(file)
+    assert {"evo/run.py", "evo/store/store.py"} < found
+    assert len(found) <= most, sorted(found)

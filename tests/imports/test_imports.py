@@ -97,8 +97,9 @@ def test_ray_is_imported_in_one_place_and_there_only_when_it_is_asked_for() -> N
 
 
 def test_algorithms_do_not_inherit_from_one_another() -> None:
-    # ERL's learner is a DQN; CMA-ME is MAP-Elites with searches of separable CMA-ES as emitters.
-    composed = {"erl": {"dqn"}, "cma_me": {"map_elites", "sep_cma_es"}}
+    # ERL's learner is a DQN; CMA-ME is MAP-Elites with searches of separable CMA-ES as emitters; REINFORCE has the loss
+    # and the update of A2C, with other advantages.
+    composed = {"erl": {"dqn"}, "cma_me": {"map_elites", "sep_cma_es"}, "reinforce": {"a2c"}}
     for name in registry.names("algorithms"):
         found = {line.split()[2].split(".")[2] for line in offenders(f"evo.algorithms.{name}", "evo.algorithms")}
         assert found == composed.get(name, set())

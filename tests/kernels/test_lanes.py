@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llvmlite import binding
 from numba import njit, typeof
 
-from evo.compiled.buffers import LINE, aligned
+from evo.compiled.views import LINE, aligned
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.tiles import mask_nonzero
 from evo.kernels.vectors import WIDTHS

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from evo.algorithms import dqn, ppo, pqn
+from evo.algorithms.a2c import PolicyGradientLoss
 from evo.compiled import exact
 from evo.compiled.functions import integer_power
 from evo.errors import ResourceError
 from evo.kernels import lanes
-from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact import passes
 from evo.learning.exact import plan as plans
 from evo.learning.exact.learner import ExactLearner

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.algorithms import ppo, pqn
+from evo.algorithms.a2c import PolicyGradientLoss
 from evo.algorithms.dqn import chosen_values
 from evo.kernels import lanes
-from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact.losses import log_probabilities
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network

@@ -80,7 +80,6 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "VALIDATION": 7,
         "TEST": 8,
         "ACTION": 9,
-        "MATE": 10,
         "ENV": 11,
         "SHUFFLE": 12,
         "REPLAY": 13,

@@ -10,7 +10,7 @@ import pytest
 from evo.config.experiment import Experiment
 from evo.errors import ResourceError
 from evo.planning import memory
-from evo.training.shortage import shortage_named
+from evo.training.generation import shortage_named
 from evo.workers import hardware
 from tests.helpers.calling import called
 

@@ -200,7 +200,7 @@ def headline(experiment: Experiment) -> str:
     )
 
 
-def score_text(score: Score, exact: bool = False) -> str:
+def score_text(score: Score, exact: bool) -> str:
     """Return a test score in two lines, which fit into 80 columns; in one where one call of a function is `exact`."""
     if exact:
         return f"{score.mean:z.2f}, exact: the function takes no seed and was called once"

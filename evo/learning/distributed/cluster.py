@@ -216,7 +216,7 @@ class ClusterLearner(Learner):
         _executed, ("load", "weights", "target_weights", "set_target", "update_target", "state", "fingerprint")
     )
 
-    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
+    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> None:
         """Start the processes; their weights are all zero. ResourceError where one cannot start."""
         super().__init__(network, loss)
         self.options, self.devices = options, options.processes

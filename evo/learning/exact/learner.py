@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.compiled.buffers import aligned
 from evo.compiled.functions import integer_power
+from evo.compiled.views import aligned
 from evo.learning.exact import losses, squashed
 from evo.learning.exact.passes import gradients_of, outputs_of, unpack
 from evo.learning.exact.plan import BLOCK, Workspace, plan, workspace
@@ -216,8 +216,9 @@ class ExactLearner(Learner):
             actor = squashed.SquashedBatch(*(data[name][rows] for name in squashed.SquashedBatch._fields))
             temperature = float(settings.get("temperature", 0.0))
             return (actor, temperature), squashed.SQUASHED_VALUES
-        targets = self._targets(loss, rows) if loss.bootstraps else data["targets"][rows]
-        importance = data["importance_weights"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
+        bootstraps = loss.target_network == "read"
+        targets = self._targets(loss, rows) if bootstraps else data["targets"][rows]
+        importance = data["importance_weights"][rows] if bootstraps else np.ones(len(rows), np.float32)
         batch = losses.QBatch(data["actions"][rows], targets, importance)
         return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 

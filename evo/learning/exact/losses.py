@@ -1,6 +1,6 @@
 """The losses of `evo.algorithms` with their derivatives, compiled, with the same bits everywhere.
 
-Each loss is stated in its algorithm's file (as `PPOLoss`), for A2C and REINFORCE in `evo.learning.actor_critic`; a test
+Each loss is stated in its algorithm's file (as `PPOLoss`), for REINFORCE in that of A2C; a test
 holds both equal. Here a loss is a function of an example's outputs that writes its derivative by every output, over the
 number of examples of the batch, and the example's values [V, B]. Numbers are float64 in between, and float32 at both
 ends.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.compiled.buffers import aligned
+from evo.compiled.views import aligned
 from evo.errors import ConfigurationError
 from evo.kernels.layout import ACTIVATIONS, AVERAGE_POOL, IDENTITY, KINDS, MAX_POOL, ONE_HOT, SHAPE, WEIGHTED, rows_of
 from evo.learning.exact.products import CHUNK
@@ -230,7 +230,7 @@ def table_of(network: Network, examples: int) -> tuple[NDArray[np.void], int]:
 
 def refuse(network: Network, loss: KnownLoss) -> None:
     """ConfigurationError names a loss, or a layer of the network, that GPUs do not learn yet."""
-    if isinstance(loss, ActorLoss) or (loss.has_target and not getattr(loss, "bootstraps", False)):
+    if isinstance(loss, ActorLoss) or loss.target_network == "kept":
         kind = type(loss).__name__
         raise ConfigurationError(f'learner.device: {kind} is not computed on GPUs yet; use "cpu"')
     table_of(network, 1)

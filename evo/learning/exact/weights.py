@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.buffers import aligned
+from evo.compiled.views import aligned
 from evo.learning.exact.passes import pack_weights
 from evo.learning.exact.plan import Plan
 from evo.learning.exact.runs import WIDTH, rounded, sum_of_squares
