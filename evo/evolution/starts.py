@@ -18,9 +18,10 @@ COMPARED = 10  # the last tenth of a search's generations says how good it is
 NONE, SETTLED = -1, -2  # numbers of a best search before the present one: there is none, or none is needed
 
 
-def compared(generations: int) -> int:
-    """Return how many of a search's generations say how good it is."""
-    return max(1, generations // COMPARED)
+def compared(stages: Sequence[int], stage: int) -> int:
+    """Return how many of a search's generations say how good it is at the end of a stage; all are of that stage."""
+    begins = stages[stage - 1] if stage else 0
+    return min(max(1, stages[stage] // COMPARED), stages[stage] - begins)
 
 
 class MultiStart(Algorithm):
@@ -60,7 +61,7 @@ class MultiStart(Algorithm):
         count, stages, enough = self._starts
         if self._best[0] == SETTLED or self.age(number) != stages[self._stage]:
             return
-        if self._score >= enough[self._stage] * compared(stages[self._stage]):
+        if self._score >= enough[self._stage] * compared(stages, self._stage):
             if self._stage + 1 < len(stages):
                 self._stage, self._score = self._stage + 1, 0.0
             else:
@@ -83,8 +84,8 @@ class MultiStart(Algorithm):
 
     def _compare(self, number: int, record: Arrays) -> None:
         """Add the median return of a generation's candidates, where it counts."""
-        generations = self._starts.stages[self._stage]
-        if generations - compared(generations) <= self.age(number) < generations:
+        end = self._starts.stages[self._stage]
+        if end - compared(self._starts.stages, self._stage) <= self.age(number) < end:
             if "return" not in record:
                 raise ConfigurationError(
                     'run.starts: the record of this algorithm has no array "return", by which searches are compared'

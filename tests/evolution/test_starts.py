@@ -13,6 +13,7 @@ import pytest
 from evo.config.experiment import Experiment
 from evo.environment import Starts
 from evo.errors import ConfigurationError
+from evo.evolution import starts
 from evo.evolution.starts import MultiStart
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -126,6 +127,17 @@ def test_a_search_ends_after_the_stage_in_which_it_falls_short(
             assert rows[k].metrics.get("training_table") == (0 if begins else None)
 
 
+def test_generations_of_an_earlier_stage_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "COMPARED", 1)  # all of a search's generations, were they not of an earlier stage
+    list(train(built(generations=3, start_generations=EACH), tmp_path / "alone"))
+    last = medians(tmp_path / "alone")[2] / (1000 * SECTIONS["ga"]["episodes"])
+    assert last < 0  # so that a sum of more would be seen
+    for more, search in ((0.0, 0.0), (0.1, 1.0)):
+        run = {"generations": 4, "start_generations": [2, 3], "start_return": [-9.0, last + more]}
+        rows = list(train(built(**run), tmp_path / f"{more}"))
+        assert rows[-1].metrics["start"] == search
+
+
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -205,9 +217,9 @@ def test_a_fork_is_one_search_and_says_what_to_type(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_whose_record_has_no_returns_is_refused_in_one_line() -> None:
-    starts = Starts(2, (1,), (0.0,))
+    two = Starts(2, (1,), (0.0,))
     search = MultiStart(
-        lambda setup: Silent(), Setup(1, Network.build(Policy(kind="linear"), (4,), 2), None, starts=starts)
+        lambda setup: Silent(), Setup(1, Network.build(Policy(kind="linear"), (4,), 2), None, starts=two)
     )
     with pytest.raises(
         ConfigurationError, match=re.escape('run.starts: the record of this algorithm has no array "return"')
@@ -230,8 +242,8 @@ class Silent(Algorithm):
 def test_what_learns_by_gradients_has_one_search(tmp_path: Path) -> None:
     ppo = {"envs": 8, "horizon": 8, "minibatches": 2}
     sections = {"workers": {"backend": "serial"}, "test": {"episodes": 8}, "validation": {"episodes": 8}, "ppo": ppo}
-    for name, starts in (("alone", {}), ("several", {"starts": 2, "start_generations": 1})):
-        run = {"algorithm": "ppo", "generations": 3, **starts}
+    for name, more in (("alone", {}), ("several", {"starts": 2, "start_generations": 1})):
+        run = {"algorithm": "ppo", "generations": 3, **more}
         list(
             train(
                 Experiment.build(run=run, environment={"id": "cartpole"}, policy={"kind": "linear"}, **sections),
