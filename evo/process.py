@@ -153,7 +153,7 @@ def leave(code: int) -> int:
     sys.stdout = sys.stderr
     end = threading.Timer(GRACE, _end_without_threads, [code])
     end.daemon = True
-    if _others():
+    if _waited_threads():
         end.start()
     if code - 128 in STOPPING or _at_once:
         for stream in (sys.stdout, sys.stderr):
@@ -162,14 +162,14 @@ def leave(code: int) -> int:
     return code
 
 
-def _others() -> list[threading.Thread]:
+def _waited_threads() -> list[threading.Thread]:
     """Return the threads that an interpreter waits for when it ends."""
     return [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
 
 
 def _end_without_threads(code: int) -> None:
     """End this process, whose interpreter waits for threads that a plug-in has left; say so."""
-    names = ", ".join(thread.name for thread in _others())
+    names = ", ".join(thread.name for thread in _waited_threads())
     notice(f"a plug-in has left threads that do not end, so this process has ended without them: {names}")
     sys.stderr.flush()
     os._exit(code)

@@ -183,7 +183,7 @@ def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> floa
     centred = scores - scores.mean()  # then a larger sum of the first is a larger difference of the means
     seen = abs(centred[:size].sum()) - ROUNDING * np.abs(scores).sum()
     if _is_exact(size, all_of_them - size):
-        return float((np.abs(centred[_ways(size, all_of_them)].sum(axis=1)) >= seen).mean())
+        return float((np.abs(centred[_assignments(size, all_of_them)].sum(axis=1)) >= seen).mean())
     drawn = _random().permuted(np.tile(np.sort(centred), (WAYS_DRAWN, 1)), axis=1)[:, :size].sum(axis=1)
     return float((1 + (np.abs(drawn) >= seen).sum()) / (1 + WAYS_DRAWN))
 
@@ -213,7 +213,7 @@ def seeds_needed(pairs: int) -> int:
 
 
 @lru_cache(4)
-def _ways(size: int, all_of_them: int) -> NDArray[np.intp]:
+def _assignments(size: int, all_of_them: int) -> NDArray[np.intp]:
     """Return every way to choose the first method's scores.  # [W, S]"""
     return np.array(list(combinations(range(all_of_them), size)), np.intp)
 

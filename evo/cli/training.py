@@ -28,7 +28,7 @@ from evo.run import generations
 from evo.store.metrics import Summary
 from evo.store.store import Store
 from evo.training import testing
-from evo.training.beginning import handed_over
+from evo.training.beginning import handover_text
 from evo.training.session import Session, known_champion
 from evo.training.testing import Baseline, Recording, record
 from evo.training.validation import Validated
@@ -71,7 +71,7 @@ def train_to_the_end(
                         stack.enter_context(_note_if_endless(display, store, endless))
                     for row in generations(session):
                         if "start_validation" in row.metrics:
-                            display.say(handed_over(experiment, row.metrics["start_validation"]))
+                            display.say(handover_text(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
                         if (compiled := row.metrics["seconds_compiling"]) >= WORTH_SAYING:
                             display.say(f"compiled kernels for {compiled:,.0f} s; that is not training time")

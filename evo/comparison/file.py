@@ -35,7 +35,7 @@ class ComparedExperiment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_a_name(cls, value: Any) -> Any:
+    def _wrap_file_name(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str) else value
 
     def _check(self) -> None:

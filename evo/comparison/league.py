@@ -168,7 +168,7 @@ def round_robin_of(players: Sequence[Player], sets: Sequence[str] = ()) -> Round
             raise ConfigurationError(f"{name}: plays another game than {names[first]}: {'; '.join(differs)}")
     return RoundRobin(
         experiment,
-        [_of_run(name, runs[place]) if place in runs else baseline_of(experiment, name)
+        [_network_player(name, runs[place]) if place in runs else baseline_of(experiment, name)
          for place, name in enumerate(names)],
     )  # fmt: skip
 
@@ -291,7 +291,7 @@ def _rules(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in experiment.environment.scored.items() if name != "opponents"}
 
 
-def _of_run(name: str, run: Run) -> SeatPlayer:
+def _network_player(name: str, run: Run) -> SeatPlayer:
     weights = run.champion.weights
     if not np.isfinite(weights).all():
         raise DataError(f"{name}: some weights of the champion are not finite, so it cannot play")

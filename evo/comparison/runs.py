@@ -76,7 +76,7 @@ def with_copies(experiment: Experiment, directories: Iterable[Path]) -> Experime
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What came of a run: the champion's test score, or in words why there is none."""
+    """The result of a run: the champion's test score, or in words why there is none."""
 
     method: str
     experiment: Experiment

@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a comparison."""
+    """The results of a comparison."""
 
     tables: tuple[Table, ...]
     notes: tuple[str, ...]

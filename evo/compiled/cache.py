@@ -130,7 +130,7 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
     def file_of(self, kinds: Iterable[Any]) -> IndexDataCacheFile:
         """Return the file that holds machine code for arguments of these types."""
         stamp = self._impl.locator.get_source_stamp()
-        return IndexDataCacheFile(self._cache_path, f"{self._impl.filename_base}-{_of_games(kinds)}", stamp)
+        return IndexDataCacheFile(self._cache_path, f"{self._impl.filename_base}-{_games_hash(kinds)}", stamp)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         self._cache_file = self.file_of(sig)
@@ -141,7 +141,7 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
         super()._save_overload(sig, data)
 
 
-def _of_games(kinds: Iterable[Any]) -> str:
+def _games_hash(kinds: Iterable[Any]) -> str:
     """Return a hash of the names, the sources and the data of all games whose states are among types."""
     games = {*_states(kinds)} & _modules.keys()
     names = sorted(f"{game.__module__}.{game.__qualname__}" for game in games)
@@ -155,7 +155,7 @@ def kept(name: str, kinds: Iterable[Any], parts: Sequence[Any], make: Callable[[
 
     `parts` are whatever else it depends on, besides the sources of the trainer and of the games among the types.
     """
-    known = hashlib.sha256(repr((*map(str, kinds), _of_games(kinds), *parts)).encode()).hexdigest()[:16]
+    known = hashlib.sha256(repr((*map(str, kinds), _games_hash(kinds), *parts)).encode()).hexdigest()[:16]
     if not config.CACHE_DIR:  # Numba has read its environment again; what lies in another directory is not trusted
         return make()
     place = Path(config.CACHE_DIR) / f"{name}-{known}"
@@ -222,12 +222,12 @@ def sources_of(modules: Iterable[str], data: Sequence[str], but: str, less: Call
     """Return a hash of data and modules, less those of the package `but`, and less the source of one function."""
     others = sorted(module for module in modules if module.partition(".")[0] != but)
     place, name = ("", "") if less is None else (less.__module__, less.__name__)
-    found = [_sources_less(module, name) if module == place else _sources(module) for module in others]
+    found = [_hash_without(module, name) if module == place else _sources(module) for module in others]
     return hashlib.sha256(repr([*found, *data]).encode()).hexdigest()[:16]
 
 
 @cache
-def _sources_less(module: str, name: str) -> str:
+def _hash_without(module: str, name: str) -> str:
     """Return a hash of a module without the functions of this name at its top; of all of it where there are none."""
     place = _place(module)
     if place.is_dir():

@@ -49,7 +49,7 @@ NOT_HERE = {  # algorithms that have other names here, or none
 def checked(source: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return every section by name, and options of [workers] of other backends; ConfigurationError: all mistakes."""
     try:
-        others, mistakes = _of_other_backends(source.tables)
+        others, mistakes = _other_backend_options(source.tables)
         mistakes += _hosts(source)
         tables = source.tables
         if others:
@@ -130,7 +130,7 @@ def _value_of(tables: Mapping[str, Any], section: str, key: str) -> Any:
     return values.get(key, default) if isinstance(values, Mapping) else default
 
 
-def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+def _other_backend_options(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
     """Return options of [workers] of other backends, validated and ignored unless the chosen one refuses them."""
     values, mistakes = tables.get("workers"), list[Mistake]()
     if not isinstance(values, Mapping):

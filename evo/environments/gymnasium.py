@@ -139,7 +139,7 @@ def is_registered(identifier: str) -> bool:
     return name in gymnasium.registry or any(known.rpartition("-v")[0] == name for known in gymnasium.registry)
 
 
-def _as_of(part: str, name: str) -> Any:
+def _part_property(part: str, name: str) -> Any:
     """Return a property of an environment that is one of its spaces or options."""
     return environment.computed_once(lambda self: getattr(getattr(self, part), name))
 
@@ -207,11 +207,11 @@ class GymnasiumEnvironment(environment.Environment):
             close(env)
         return known[1]
 
-    shape, actions = _as_of("_spaces", "shape"), _as_of("_spaces", "actions")
-    continuous, action_bounds = _as_of("_spaces", "continuous"), _as_of("_spaces", "action_bounds")
-    recorded_as, notices = _as_of("_spaces", "pixels"), _as_of("_spaces", "notices")
-    visible = _as_of("_spaces", "drawn")
-    seed_bits, instances = _as_of("options", "seed_bits"), _as_of("options", "instances")
+    shape, actions = _part_property("_spaces", "shape"), _part_property("_spaces", "actions")
+    continuous, action_bounds = _part_property("_spaces", "continuous"), _part_property("_spaces", "action_bounds")
+    recorded_as, notices = _part_property("_spaces", "pixels"), _part_property("_spaces", "notices")
+    visible = _part_property("_spaces", "drawn")
+    seed_bits, instances = _part_property("options", "seed_bits"), _part_property("options", "instances")
 
     @environment.computed_once
     def made_by(self) -> Any:

@@ -263,7 +263,7 @@ def spread(weights: NDArray[np.float32]) -> Metrics:
 
     weights [S, P]. Of large networks a regular sample of the weights is used. The diversity of zeros is NaN.
     """
-    seen = _looked_at(weights)
+    seen = _sampled_weights(weights)
     size = float(np.sqrt(np.square(seen).mean()))
     return {"weight_rms": size, "diversity": float(np.sqrt(seen.var(axis=0).mean())) / size if size > 0 else np.nan}
 
@@ -273,13 +273,13 @@ def between_islands(weights: NDArray[np.float32], islands: int) -> float:
 
     weights [S, P], of which row k is on island k % islands, and S a multiple of that.
     """
-    seen = _looked_at(weights)
+    seen = _sampled_weights(weights)
     means = np.stack([seen[island::islands].mean(axis=0) for island in range(islands)])
     variance = float(seen.var(axis=0).sum())
     return float(means.var(axis=0).sum()) / variance if variance > 0 else np.nan
 
 
-def _looked_at(weights: NDArray[np.float32]) -> NDArray[np.float64]:
+def _sampled_weights(weights: NDArray[np.float32]) -> NDArray[np.float64]:
     return weights[:, :: max(1, weights.shape[1] // MOST_WEIGHTS)].astype(np.float64)
 
 

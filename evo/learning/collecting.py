@@ -57,7 +57,7 @@ class Collector:
             each = per_task(setup.environment_in(number), self._options.episodes, self._per_task)
             return episode_tasks(seeds, each, rule)
         slot, environment = setup.slot(number), setup.environment_in(number)
-        if slot not in self._envs or not _are_of(environment, self._envs[slot]):
+        if slot not in self._envs or not _states_fit(environment, self._envs[slot]):
             self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)
         each = max(per_task(environment, self._count, self._per_task), min(TOGETHER, self._per_task))
         return segment_tasks(self._envs[slot], self._options.horizon, each, rule, stay_open=environment.game is None)
@@ -144,7 +144,7 @@ def equally_wide(states: Sequence[EnvStates]) -> Sequence[EnvStates]:
     return [replace(one, snapshots=snapshots) for one, snapshots in zip(states, filled, strict=True)]
 
 
-def _are_of(environment: Any, envs: EnvStates) -> bool:
+def _states_fit(environment: Any, envs: EnvStates) -> bool:
     """Return whether states are of an environment of this kind, or, of a compiled game, of one of its size."""
     if environment.game is None or envs.returns_so_far.dtype != np.int64:
         return environment.game is None and envs.returns_so_far.dtype == np.float64

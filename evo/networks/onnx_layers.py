@@ -34,7 +34,7 @@ def _dense(node: Node, kernel: NDArray[np.float32], bias: NDArray[np.float32] | 
     x = _numbers(node)
     units = kernel.shape[1]
     own = np.zeros(units, np.float32) if bias is None else np.broadcast_to(bias, (1, units)).reshape(units)
-    return x.then(f"dense {units}", arrays=(_of_rows_first(node, x, kernel), own), sides={"N": units}, flattened="")
+    return x.then(f"dense {units}", arrays=(_rows_first_kernel(node, x, kernel), own), sides={"N": units}, flattened="")
 
 
 def _numbers(node: Node) -> Signal:
@@ -49,7 +49,7 @@ def _numbers(node: Node) -> Signal:
     return x
 
 
-def _of_rows_first(node: Node, x: Signal, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+def _rows_first_kernel(node: Node, x: Signal, kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a kernel of inputs in the order rows, columns, channels.  # [N, O] -> [N, O]"""
     if len(kernel) != x.sides["N"]:
         raise node.refuse(f"is a {node.kind} of {len(kernel)} inputs behind a layer of {x.sides['N']}")
@@ -158,7 +158,7 @@ def _recurrent(node: Node) -> list[Any]:
     bias = np.zeros((2, gates * units), np.float32) if node.input(3) is None else node.array(3, 2).reshape(2, -1)
     kernel, recurrent, bias = (
         part.reshape(-1, gates, units)[:, GATE_ORDER[kind]].reshape(-1, gates * units)
-        for part in (_of_rows_first(node, x, kernel), recurrent, bias)
+        for part in (_rows_first_kernel(node, x, kernel), recurrent, bias)
     )
     if kind == "lstm":  # Keras has one
         bias = bias[0] + bias[1] if bias[1].any() else bias[0]

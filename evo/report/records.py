@@ -67,7 +67,7 @@ def ancestry_of(run: Run) -> Ancestry:
             finite = values[np.isfinite(values)]
             if len(finite):
                 returns[generation] = finite
-            if generation != wanted or not _of_evolution(record):
+            if generation != wanted or not _is_evolution(record):
                 continue
             survivors, parents = record["survivors"], record["parent"]
             if row is not None:
@@ -87,7 +87,7 @@ def ancestry_of(run: Run) -> Ancestry:
     return found
 
 
-def _of_evolution(record: Arrays) -> bool:
+def _is_evolution(record: Arrays) -> bool:
     """Return whether a record has what a lineage is made of; one of a plug-in may have anything."""
     names, survivors = ("parent", "mate", "sigma", "return"), record.get("survivors")
     if survivors is None or survivors.ndim != 1 or any(name not in record for name in names):

@@ -66,7 +66,7 @@ def play(
         return Replays(
             note="There is no champion." if run.champion_file is None else "This environment draws no pictures."
         )
-    networks = [("Champion", run.champion_file.weights), *(_others(run) if alone else ())]
+    networks = [("Champion", run.champion_file.weights), *(_other_networks(run) if alone else ())]
     published = publish(np.stack([weights for _, weights in networks]))
     block = (run.score.block if run.score else run.config.test.block) * BLOCK
     episodes = min(TYPICAL_OF, run.config.test.episodes)
@@ -114,7 +114,7 @@ def shown_episode(run: Run, label: str, result: Result, seed: int, largest: int 
     return ShownEpisode(label, score, len(result.actions[0]), packed(positions, largest))
 
 
-def _others(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _other_networks(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
     size, newest = run.config.network().size, run.store.next_generation - 1
     parents = newest >= 0 and "record/survivors" in run.store.lines[newest].arrays

@@ -171,7 +171,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     if (state := source.load()) and experiment.run.starts > 1 and not experiment.learns:
         raise ConfigurationError("--fork: a fork is one search: add --set run.starts=1 --set run.start_generations=0")
     algorithm = make_algorithm(experiment, experiment.make_environment())
-    if unused := _of_beginnings(before, experiment, state):
+    if unused := _initial_options(before, experiment, state):
         notice(f"--fork: {', '.join(unused)}: without effect, since the run goes on from what the state has of it")
     with ExitStack() as undo:
         undo.callback(algorithm.close)
@@ -188,7 +188,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     return store, algorithm
 
 
-def _of_beginnings(before: Experiment, now: Experiment, state: Arrays) -> list[str]:
+def _initial_options(before: Experiment, now: Experiment, state: Arrays) -> list[str]:
     """Return the changed options that a fork does not look at: how networks, and the sizes of noise, begin."""
     known = SIGMAS & state.keys() and not getattr(now.options, "restart_after", 0)
     sigmas = [getattr(one.options, "sigma", None) for one in (before, now)]
@@ -305,7 +305,7 @@ def keep(experiment: Experiment, store: Store) -> None:
             sync_directory(store.directory)
 
 
-def handed_over(experiment: Experiment, fitness: float) -> str:
+def handover_text(experiment: Experiment, fitness: float) -> str:
     """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
     start = start_of(experiment, begun=True)
     if start is None or start.fitness is None:

@@ -63,7 +63,7 @@ class AskTell:
         """Return the weights and tasks that the algorithm waits for; a new generation begins where one has ended."""
         if self._rounds is None:
             self._rounds, self._request = self.algorithm.generation(self.generation), None
-        rounds = self._whole(self._rounds)
+        rounds = self._require_open(self._rounds)
         self._request = self._request or next(rounds)
         return self._request
 
@@ -75,14 +75,14 @@ class AskTell:
         if self._rounds is None:
             raise RuntimeError("nothing was asked for: call `ask` before `tell`")
         try:
-            self._request = self._whole(self._rounds).send(results)
+            self._request = self._require_open(self._rounds).send(results)
         except StopIteration as end:
             metrics: Metrics = end.value
             self._rounds, self.generation = None, self.generation + 1
             return metrics
         return None
 
-    def _whole(self, rounds: Generation) -> Generation:
+    def _require_open(self, rounds: Generation) -> Generation:
         if getgeneratorstate(rounds) == GEN_CLOSED:
             raise ConfigurationError(
                 f"generation {self.generation} was ended half-way, by an interrupt or an error; restore a state of "
@@ -231,14 +231,14 @@ def shortage_named(experiment: Experiment) -> Iterator[None]:
         yield
     except MemoryError as error:
         asked = f"; {first_line(error)}" if str(error) else ""
-        large = _large(experiment)
+        large = _large_options(experiment)
         advice = (
             f"take less of {' or '.join(large)}" if large else "take a smaller network, or fewer episodes at a time"
         )
-        raise OutOfMemoryError(f"out of memory{asked}{_there()}; {advice}") from error
+        raise OutOfMemoryError(f"out of memory{asked}{_available_memory_text()}; {advice}") from error
 
 
-def _there() -> str:
+def _available_memory_text() -> str:
     """Return in words how much memory there is for this process, where the system says."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
@@ -246,7 +246,7 @@ def _there() -> str:
     return f"; this machine has {most / 1e9:.1f} GB" if (most := memory()) else ""
 
 
-def _large(experiment: Experiment) -> list[str]:
+def _large_options(experiment: Experiment) -> list[str]:
     """Return the options of whole numbers above their defaults, as in a file, those first that are above by most."""
     found = list[tuple[float, str]]()
     sections = {experiment.algorithm: experiment.options, "environment": experiment.environment}

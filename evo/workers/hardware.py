@@ -66,7 +66,7 @@ def found() -> list[Gpu]:
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
-        return _of_driver(DRIVER)
+        return _driver_gpus(DRIVER)
     return parsed(done.stdout)
 
 
@@ -104,7 +104,7 @@ def parsed(text: str) -> list[Gpu]:
     return gpus
 
 
-def _of_driver(folder: Path) -> list[Gpu]:
+def _driver_gpus(folder: Path) -> list[Gpu]:
     """Return the GPUs that the driver lists, for containers without `nvidia-smi`."""
     gpus: list[Gpu] = []
     for information in sorted(folder.glob("*/information")):  # folders are named by their position on the bus

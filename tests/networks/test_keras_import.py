@@ -23,7 +23,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.keras_import import layers_in
 from evo.networks.network import Network, Options
 from evo.store.sandbox import read_champion
-from evo.training.beginning import handed_over, start_of
+from evo.training.beginning import handover_text, start_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.sampling import sampled
 
@@ -209,7 +209,7 @@ def test_a_model_with_other_outputs_than_actions_is_refused_or_named(tmp_path: P
     chain(shape, layers.Flatten(), layers.Dense(outputs)).save(file)
     experiment = Experiment.build(policy=str(file), environment={"id": "catch"}, run={"init_from": str(file)})
     try:
-        line = handed_over(experiment, 1.5)
+        line = handover_text(experiment, 1.5)
     except ConfigurationError as error:
         line = str(error).removeprefix(f"run.init_from: {file}: ")
     assert line == said

@@ -275,14 +275,14 @@ def next_values(online, target, allowed, actions, dueling, double, out):  # type
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _of_softmax(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
+def _softmax_log_probabilities(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
         known = allowed[row] if allowed.shape[0] else allowed[0:0, 0]
         out[row] = log_softmax(outputs[row], BEGINNING, known, actions[row], count)[0]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _of_normal(outputs, actions, out):  # type: ignore[no-untyped-def]
+def _normal_log_probabilities(outputs, actions, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
         out[row] = normal_log_probability(outputs[row], BEGINNING, actions[row])
 
@@ -300,8 +300,8 @@ def log_probabilities(
     """
     out, outputs = np.empty(len(outputs), np.float32), np.ascontiguousarray(outputs)
     if is_gaussian:
-        _of_normal(outputs, np.asarray(actions, np.float32), out)
+        _normal_log_probabilities(outputs, np.asarray(actions, np.float32), out)
     else:
         allowed = ALL_ALLOWED if action_masks is None else action_masks != 0
-        _of_softmax(outputs, np.asarray(actions, np.int32), allowed, count, out)
+        _softmax_log_probabilities(outputs, np.asarray(actions, np.int32), allowed, count, out)
     return out
