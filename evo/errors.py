@@ -79,7 +79,7 @@ class DeviceAbsentError(DeviceError):
 
 
 class DeviceMemoryError(DeviceError, OutOfMemoryError):
-    """A device has too little memory left for what is to be computed on it."""
+    """A device has too little memory left for a computation."""
 
 
 class DeviceLostError(DeviceError):
@@ -101,7 +101,7 @@ class PoisonError(ResourceError):
 
 
 def plug_in_advice(module: str) -> str:
-    """Return what to do where a plug-in is missing, on the command line and in Python."""
+    """Return advice for a missing plug-in, on the command line and in Python."""
     return f'add --plugin {module} (in Python plugins=["{module}"])'
 
 

@@ -180,7 +180,7 @@ def unit_of(returns: NDArray[Any]) -> float:
 
 
 def worst_of(returns: NDArray[Any]) -> Any:
-    """Return what stands for a return that is not finite."""
+    """Return the value that stands for a return that is not finite."""
     return WORST if returns.dtype.kind == "i" else -np.inf
 
 
@@ -236,7 +236,7 @@ class Algorithm(Protocol):
         """Yield requests, receive results, and return the generation's metrics."""
 
     def age(self, number: int) -> int:
-        """Return the number of a generation that plays in the search that it is of, from which a curriculum counts."""
+        """Return the number of a generation within its search, from which a curriculum counts."""
         return number
 
     def finalists(self, count: int) -> Finalists:

@@ -205,7 +205,7 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         super().restore(state, records)
 
     def fingerprint(self) -> str:
-        """Return what computes the learner's updates."""
+        """Return the fingerprint of the learner's updates."""
         return self._method.fingerprint()
 
     def growth(self) -> int:

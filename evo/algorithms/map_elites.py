@@ -276,7 +276,7 @@ class MapElites(PopulationAlgorithm):
         return np.where(evaluated.finite, cells, NOWHERE)
 
     def _compared(self, cells: NDArray[np.int64], fitness: NDArray[Any]) -> Children:
-        """Return what children would change in the archive.  # cells, fitness [N]"""
+        """Return the changes that children would make to the archive.  # cells, fitness [N]"""
         place = np.searchsorted(self._table[:, 0], cells)
         known = np.append(self._table[:, 0], NOWHERE - 1)[place] == cells
         present = np.append(self._table[:, 1], 0)[np.where(known, place, -1)]

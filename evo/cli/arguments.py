@@ -105,7 +105,7 @@ def opened(command: str, arguments: Namespace) -> list[Path]:
 
 
 def _meant(path: Path) -> str:
-    """Return what is wrong with a path and which run may be meant, or nothing."""
+    """Return the mistake in a path and the run that may be meant, if any."""
     if not path.exists():
         meant = "" if ":" in path.name else near(path)  # not of GAME:BASELINE
         return f"no such file or directory{meant}" if meant else ""

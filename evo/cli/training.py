@@ -150,7 +150,7 @@ def _say_first(experiment: Experiment, store: Store, display: Display) -> None:
 
 
 def endless_episodes(experiment: Experiment) -> str:
-    """Return what to do about episodes that may be endless; empty where their steps are limited."""
+    """Return advice about episodes that may be endless; empty where their steps are limited."""
     options = experiment.environment
     name = options.id.removeprefix(PREFIX)
     if name == options.id or options.scored["max_steps"]:

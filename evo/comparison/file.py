@@ -93,7 +93,7 @@ class ComparisonSection(Section):
 
     @property
     def budget(self) -> str:
-        """Return what ends a run, in words."""
+        """Return the budget of a run, in words."""
         for name, amount in self.limits.items():
             return f"{amount_text(name, amount)} a run, counted between generations"
         return "the generations of each experiment"

@@ -215,7 +215,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Reaching:
-    """The score that is to be reached, and how fast methods do."""
+    """The target score, and how fast methods reach it."""
 
     score: float
     methods: tuple[Reached, ...]
@@ -316,6 +316,6 @@ def reaching(methods: Sequence[Method], score: float) -> Reaching:
 
 
 def first_reaching(spent: NDArray[np.float64], scores: NDArray[np.float64], score: float) -> tuple[float, bool]:
-    """Return what was spent at the first test with this score, or in all; and whether there is one.  # [T], [T]"""
+    """Return the amount spent at the first test with this score, or in all; and whether there is one.  # [T], [T]"""
     above = np.flatnonzero(scores >= score)
     return (float(spent[above[0]]), True) if len(above) else (float(spent[-1]), False)

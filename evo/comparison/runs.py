@@ -42,7 +42,7 @@ SEED = re.compile(r"-seed\d+(-\d{3,})?$")  # at the end of a run directory's nam
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that is to be trained."""
+    """A run to train."""
 
     method: str  # its experiment and algorithm, or the values of its trial
     experiment: Experiment

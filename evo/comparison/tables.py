@@ -32,7 +32,7 @@ class Table:
 
     @property
     def title(self) -> str:
-        """Return what is played, and what is seen of it."""
+        """Return the game and its observation."""
         return f"{self.environment}; {self.track}" if self.track else self.environment
 
 

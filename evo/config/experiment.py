@@ -173,7 +173,7 @@ class Experiment:
 
     @property
     def transitions_from(self) -> str:
-        """Return what transitions are recorded from: "segments", "episodes" or "" for none."""
+        """Return the source of recorded transitions: "segments", "episodes" or "" for none."""
         options = self.options
         return "episodes" if options.transitions_from and not options.plays_segments else options.transitions_from
 
@@ -201,7 +201,7 @@ class Experiment:
 
     @property
     def inference(self) -> Literal["lanes", "tensorflow"]:
-        """Return what workers compute with: that of the policy, or what the environment itself needs."""
+        """Return the engine of workers: that of the policy, or what the environment itself needs."""
         return "tensorflow" if self.environment.in_tensorflow else self.policy.player
 
     @property

@@ -109,7 +109,7 @@ class Source:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """Return what the program depends on, besides the types of arguments."""
+        """Return the values on which the program depends, besides the types of arguments."""
         return (*self.constants, *(function.__name__ for _, function in self.replaced))
 
     def of_device(self, compiled: Callable[[Any], Any], twins: Mapping[Any, Any]) -> Callable[..., None]:

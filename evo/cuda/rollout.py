@@ -67,18 +67,18 @@ class CudaRollout:
         self._keep(*self._network, self._parents)
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
-        """Return what each candidate of `task` did, as `Rollout.play` does; `parents` is the published matrix."""
+        """Return the results of the candidates of `task`, as `Rollout.play` does; `parents` is the published matrix."""
         return self.play_alike([task], parents)[0]
 
     def play_alike(self, tasks: Sequence[Task], parents: NDArray[np.float32]) -> list[Result]:
-        """Return what `play` does of each task, by one launch; `alike` is the same of all."""
+        """Return the results of tasks, as `play` does, by one launch; `alike` is the same of all."""
         clock.progress.made()
         play, *_ = self.alike(tasks[0], parents)
         results: list[Result] = play(tasks, parents)
         return results
 
     def alike(self, task: Task, parents: NDArray[np.float32]) -> tuple[Any, ...]:
-        """Return what plays a task, and what tasks of one launch have in common."""
+        """Return the function that plays a task, and a key that the tasks of a launch share."""
         source, rule, play = task.weights, task.action_rule, task.play
         named = np.concatenate([source.rows, source.mates, [source.scale]])
         known = ((named >= -1) & (named < len(parents))).all() and self._cpu.takes(rule)
@@ -286,7 +286,7 @@ class CudaPlayer(RolloutPlayer):
         self.together = self.play_all
 
     def play_all(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return what `play` does of each task."""
+        """Return the results of tasks, as `play` does."""
         launches = dict[Any, list[int]]()
         for number, task in enumerate(tasks):
             rollout, parents = self._of(task)

@@ -205,7 +205,7 @@ def chance(signs: Signs, players: Mapping[str, Baseline] | None) -> Check | None
 
 
 def _random(signs: Signs) -> Baseline | None:
-    """Return what the random player scores on the champion's test episodes; None where it cannot play."""
+    """Return the random player's score on the champion's test episodes; None where it cannot play."""
     score = signs.run.score
     try:
         if score is None or RANDOM not in signs.run.environment.baselines:

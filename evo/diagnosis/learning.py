@@ -196,7 +196,7 @@ def step(signs: Signs) -> Check | None:
 
 
 def gradients(signs: Signs) -> list[Check]:
-    """Return what was looked at in a run of a gradient method."""
+    """Return the checks of a run of a gradient method."""
     if not signs.options.learns or signs.option("learning_rate") is None:
         return []
     steps, gradient = divergence(signs), explosion(signs)

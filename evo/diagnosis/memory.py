@@ -44,7 +44,7 @@ class Ablation(NamedTuple):
 
 
 def memory(signs: Signs) -> list[Check]:
-    """Return what was looked at of a network with memory; nothing where its champion cannot play."""
+    """Return the checks of a network with memory; none where its champion cannot play."""
     network = signs.run.config.network()
     if not network.memory or signs.run.champion_file is None:
         return []

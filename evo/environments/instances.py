@@ -182,7 +182,7 @@ def close(env: Any) -> None:
 
 
 def _described(returned: Any) -> str:
-    """Return what a function returned, in words."""
+    """Return the result of a function, in words."""
     return f"{len(returned)} values" if isinstance(returned, tuple | list) else f"{returned!r:.40}"
 
 

@@ -36,7 +36,7 @@ def fits(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def checked(space: Any, scaled: bool, place: str = "") -> Callable[[Any], NDArray[Any]]:
-    """Return what gives an observation as an array of its space's shape, and raises WrongObservation where it is none.
+    """Return a function that gives an observation as an array of its space's shape, or raises WrongObservation.
 
     Choices, and pixels that are `scaled`, must be whole numbers of the space too.
     """

@@ -35,7 +35,7 @@ class Pixels:
         return np.asarray(np.rint(observation * FULL), np.uint8)
 
     def observe(self, rows: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return what is shown.  # uint8 to float32, of any shape"""
+        """Return the observations.  # uint8 to float32, of any shape"""
         return np.divide(rows, FULL, out=out, dtype=np.float32)
 
     def check(self, rows: NDArray[np.uint8]) -> None:
@@ -44,7 +44,7 @@ class Pixels:
             raise ValueError(f"observations are of shape {rows.shape[1:]}, not {self.shape}")
 
     def make_state(self, count: int) -> None:
-        """Return no state: what is shown needs none."""
+        """Return no state: observations need none."""
 
     def observe_rows(
         self, state: None, snapshots: NDArray[np.uint8], rows: NDArray[np.int32], out: NDArray[np.float32]

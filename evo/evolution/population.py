@@ -232,7 +232,7 @@ class Offspring:
 
 
 def fitness_worst(fitness: NDArray[Any]) -> Any:
-    """Return what stands for a fitness that is not finite."""
+    """Return the value that stands for a fitness that is not finite."""
     return FITNESS_WORST if fitness.dtype.kind == "i" else -np.inf
 
 
@@ -242,7 +242,7 @@ def averaged(total: Any, count: int) -> Any:
 
 
 def names_of(source: WeightSource) -> dict[str, NDArray[Any]]:
-    """Return what a record keeps of the names of candidates: parent, key and sigma of each."""
+    """Return the names of candidates for a record: parent, key and sigma of each."""
     return {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
 
 

@@ -120,7 +120,7 @@ def python_file(run: Run) -> str:
 
 
 def _name(run: Run) -> str:
-    """Return what the champion plays, in a few words without quotes."""
+    """Return the champion's game, in a few words without quotes."""
     return json.dumps(run.config.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
 
 

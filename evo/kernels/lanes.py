@@ -119,7 +119,7 @@ def nonzero_mask(network: Network) -> NDArray[np.uint64]:
 
 
 def arguments_for(network: Network) -> tuple[Any, ...]:
-    """Return what compiled functions take of a network: table, packed weights, masks; x, ..., scores for 16 lanes."""
+    """Return compiled functions' arguments of a network: table, packed weights, masks; x, ..., scores for 16 lanes."""
     layers, most = table(network), activation_size(network) * 16
     buffers = observation_size(network) * 16, most, most, network.outputs * 16
     masks = sparse.buffers_for(layers), nonzero_mask(network)
@@ -148,7 +148,7 @@ def score_with(
     observations: NDArray[np.float32],
     memory: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return what `scores` does, with the weights that are packed in `arguments`."""
+    """Return the same as `scores`, with the weights that are packed in `arguments`."""
     count = len(observations)
     if not network.memory or memory is None:
         memory = np.zeros((count, network.memory), np.float32) if network.memory else None

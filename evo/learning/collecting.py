@@ -88,7 +88,7 @@ class Collector:
 
 
 def _prefix(slot: int) -> str:
-    """Return what names of the states of these environments begin with in a checkpoint."""
+    """Return the prefix of these environments' states in a checkpoint."""
     return f"{ENVS}{slot}_" if slot else ENVS
 
 

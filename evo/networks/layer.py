@@ -100,7 +100,7 @@ def checked(text: str) -> str:
 
 
 def order_mistake(layers: list[LayerSpec]) -> str:
-    """Return what is wrong with the order of layers, or nothing."""
+    """Return the mistake in the order of layers, if any."""
     flat = None  # a layer behind which there are no rows and columns
     for number, layer in enumerate(layers, 1):
         if layer.kind == "one_hot" and number > 1:

@@ -54,7 +54,7 @@ class Signal:
     ended: bool = False  # by a softmax, or the choice of an action
 
     def then(self, *layers: str, arrays: Sequence[NDArray[np.float32]] = (), **changes: Any) -> Signal:
-        """Return what further layers make of it."""
+        """Return the signal behind further layers."""
         return replace(self, layers=self.layers + layers, arrays=(*self.arrays, *arrays), **changes)
 
 
@@ -134,7 +134,7 @@ def folded(node: Node) -> Any:
 
 
 def same(node: Node) -> Any:
-    """Return what a node does not change."""
+    """Return the signal of a node that changes nothing."""
     return node.inputs[0]
 
 

@@ -83,7 +83,7 @@ class ProbedGeneration:
         return any(one.evaluation for one in self.rounds)
 
     def spent_validating(self, name: str) -> float:
-        """Return what its validation spent of an amount."""
+        """Return the amount that its validation spent."""
         if name == "seconds":
             return sum(one.whole for one in self.rounds if one.evaluation)
         if not self.validates:

@@ -47,7 +47,7 @@ def names_module(text: str) -> bool:
 
 
 def imported(name: str, experiment: str | Path | None = None) -> ModuleType:
-    """Return a module; ConfigurationError: why it cannot be imported, and what `experiment` lies beside."""
+    """Return a module; ConfigurationError: why it cannot be imported; it may be in the folder of `experiment`."""
     words, sys.argv = sys.argv, [name]  # a module that reads the command line finds none
     # Python takes bytecode for that of another file of the same size and second, so none is left behind.
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -124,7 +124,7 @@ def _found_in(module_name: str, experiment: str | Path | None) -> str:
 
 
 def _untyped(error: BaseException) -> str:
-    """Return what an exception of pydantic says of an option without a type; else nothing."""
+    """Return the message of pydantic's exception about an option without a type; else nothing."""
     from pydantic import PydanticUserError
 
     if not isinstance(error, PydanticUserError) or error.code not in UNTYPED:

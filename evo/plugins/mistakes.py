@@ -233,6 +233,6 @@ def exception_text(error: BaseException) -> str:
 
 
 def mistake(module: str, function: str, what: str) -> ConfigurationError:
-    """Return what is wrong with a plug-in's function, and what is expected of it."""
+    """Return the error of a plug-in's function, with what is expected of it."""
     expected = EXPECTED.get(function.rpartition(".")[2])
     return ConfigurationError(f"{PLUG_IN}{module}: {function} {what}{f'; {expected}' if expected else ''}")

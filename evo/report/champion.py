@@ -258,7 +258,7 @@ class Recorded(NamedTuple):
 
 
 def record(published: str, evaluator: Evaluator, environment: Environment, seeds: NDArray[np.uint64]) -> Recorded:
-    """Return what becomes of episodes of these seeds, played greedily; DataError: outputs that are not finite.
+    """Return the episodes of these seeds, played greedily; DataError: outputs that are not finite.
 
     The score of an episode of several players is 1 where the champion wins, -1 where it loses, and otherwise 0.
     """

@@ -53,7 +53,7 @@ class Charts:
         return {"kind": "lines", "series": series, "levels": levels, "spans": spans, "y": "score"}
 
     def returns(self) -> Chart | None:
-        """Return what training and validation brought."""
+        """Return the chart of training and validation returns."""
         names = ["validation", "mean"] if self.several else ["validation", "mean", "best"]
         series = self._series(names)
         return {"kind": "lines", "series": series, "y": "return"} if series else None
@@ -111,7 +111,7 @@ class Charts:
 
 
 def step_named(run: Run) -> str:
-    """Return what the steps of a run are called: frames, or calls of a fitness function."""
+    """Return the name of a run's steps: frames, or calls of a fitness function."""
     return "calls" if run.config.environment.id.startswith(PREFIX) else "frames"
 
 

@@ -86,7 +86,7 @@ def section(title: str, *content: object) -> Markup:
 
 
 def details(title: str, *content: object) -> Markup:
-    """Return what is shown when its title is clicked."""
+    """Return text that is shown when its title is clicked."""
     return element("details", element("summary", title), *content)
 
 

@@ -92,7 +92,7 @@ def trained(run: Run) -> str:
 
 
 def method_named(algorithm: str) -> str:
-    """Return what an algorithm is called in a sentence: what its module's description begins with, or its id."""
+    """Return the name of an algorithm in a sentence: what its module's description begins with, or its id."""
     known = algorithm in registry.names("algorithms")
     return (known and short_name(registry.summary("algorithms", algorithm))) or algorithm
 

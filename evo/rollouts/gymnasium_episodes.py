@@ -175,7 +175,7 @@ def seed_check(environment: Environment) -> str:
 
 
 def shares_state(environment: Environment) -> bool:
-    """Return whether an episode depends on one that goes on meanwhile, as where both draw from `numpy.random`."""
+    """Return whether an episode depends on another at the same time, as where both draw from `numpy.random`."""
     with closing(Instance.of(environment)) as one:
         alone = _first_steps(one, environment, PROBED[0])
     with closing(Instance.of(environment)) as one:

@@ -254,7 +254,7 @@ class Rollout:
         self.seeds = ""  # what `seed_check` has found of an environment that is no compiled game
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
-        """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
+        """Return the results of the candidates of `task`; `parents` is the published matrix [S, P].
 
         ValueError where transitions or a segment of more than one candidate are asked for, or the action rule does not
         fit.

@@ -128,7 +128,7 @@ class SegmentBuffers:
 
     @property
     def written(self) -> tuple[Any, ...]:
-        """Return what compiled loops take last: buffers, environments, actions, record and ended episodes."""
+        """Return the last arguments of compiled loops: buffers, environments, actions, record and ended episodes."""
         return self.buffers, self.envs, self.recorder.actions, self.recorder.record, self.ended
 
     def result(

@@ -74,7 +74,7 @@ class Champion(NamedTuple):
         return list(self.layers) == network_layers(network)
 
     def mistakes(self, identity: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
-        """Yield what shows that it is not of the run with this identity and these lines of the manifest."""
+        """Yield the signs that it is not of the run with this identity and these lines of the manifest."""
         for name in SHARED:
             if self.about.get(name) != identity.get(name):
                 yield f"its {name} is not the run's"

@@ -52,7 +52,7 @@ class Line:
 
     @property
     def spent(self) -> Spent:
-        """Return what the generation has spent."""
+        """Return the amounts that the generation has spent."""
         return Spent(**{name: getattr(self, name) for name in SPENT})
 
     @property

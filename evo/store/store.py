@@ -302,7 +302,7 @@ class Store(AbstractContextManager["Store"]):
         return self._durable
 
     def _require_writable(self) -> Held:
-        """Return what this process holds, and go on where the directory is now, if it was renamed."""
+        """Return the lock that this process holds; follow the directory if it was renamed."""
         if self._failure is not None:
             raise self._failure
         if self._held is None or not self.is_ours:

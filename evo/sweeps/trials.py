@@ -345,6 +345,6 @@ def limited(experiment: Experiment, share: float) -> Experiment:
 
 
 def budget_of(experiment: Experiment) -> str:
-    """Return what ends a run, in words."""
+    """Return the budget of a run, in words."""
     limits = [amount_text(name, amount) for name, amount in experiment.run.budget.limits().items()]
     return " or ".join([*limits, *([] if limits else [counted(experiment.generations, "generation")])])

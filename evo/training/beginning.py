@@ -207,7 +207,7 @@ class Start:
 
 
 def start_of(experiment: Experiment, *, begun: bool = False) -> Start | None:
-    """Return what a run starts from, or None where it starts from nothing.
+    """Return the champion that a run starts from, or None.
 
     ConfigurationError: the champion is of another network, chooses among other actions, or sees the environment in
     another way. DataError: it is none. A run that has `begun` goes on, whatever the network computes.

@@ -120,7 +120,7 @@ def play_out(
 
 
 def addressed(request: Request, publisher: Publisher, published: str = "") -> tuple[str, list[Task]]:
-    """Return what was published last, `published` before this request, and the tasks with that name in them."""
+    """Return the name of the newest published weights (`published` before this request) and the tasks that use it."""
     if request.weights is not None:
         published = publisher.publish(request.weights)
     return published, [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]

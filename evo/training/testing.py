@@ -210,7 +210,7 @@ def playing(experiment: Experiment) -> Iterator[tuple[Evaluator, Published]]:
 
 @contextmanager
 def temporary() -> Iterator[Published]:
-    """Yield what publishes weights in a temporary folder."""
+    """Yield a publisher of weights in a temporary folder."""
     with TemporaryDirectory(prefix="snake-evo-") as place:
         (Path(place) / PUBLISHED).mkdir()
         yield Published(Path(place))
@@ -296,6 +296,6 @@ def recording_of(seed: int, result: Result, metrics: Sequence[str], moves: Resul
 
 
 def scores_of_test(published: str, evaluator: Evaluator, episodes: int, metrics: Sequence[str]) -> NDArray[np.float64]:
-    """Return what the one network of a published file scores in the first test episodes; raises as `played`.  # [E]"""
+    """Return the scores of a published file's one network in the first test episodes; raises as `played`.  # [E]"""
     results = played(published, evaluator, seeds_of_test_episodes(episodes))
     return np.concatenate([score_of(result, metrics) for result in results])

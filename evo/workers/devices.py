@@ -128,7 +128,7 @@ def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -
 
 
 def arithmetic_on(device: str) -> str:
-    """Return what computes on the device of this process: versions of TensorFlow and Keras, and the machine."""
+    """Return the fingerprint of this process's device: versions of TensorFlow and Keras, and the machine."""
     from llvmlite import binding
 
     machine = binding.get_host_cpu_name() if device == "CPU" else device

@@ -167,7 +167,7 @@ class Slot:
         return CUDA_PLAYER in self.environment
 
     def lost_device(self, message: object) -> str:
-        """Return what a worker's message says about a GPU that was lost, in words; empty: nothing.
+        """Return a worker's message about a lost GPU, in words; empty: there is none.
 
         One that has played and cannot be started again is lost, too; one with other bits is an error, as is one that
         was never there.

@@ -163,7 +163,7 @@ def describe(slots: Slots, learner: LearnerDevices | None = None) -> str:
 
 
 def place(slot: Mapping[str, str]) -> str:
-    """Return what a slot is pinned to, in words."""
+    """Return the place of a slot, in words."""
     name = slot.get(VISIBLE, NO_GPU)
     return "the CPU" if name == NO_GPU else name if name.startswith("MIG-") else f"GPU {name}"
 

@@ -79,7 +79,7 @@ class Round:
         return ticket in self._parts
 
     def task(self, ticket: int) -> Any:
-        """Return what is to be played for a ticket."""
+        """Return the task of a ticket."""
         return self._parts[ticket].task
 
     def episodes(self, tickets: Iterable[int]) -> int:

@@ -205,7 +205,7 @@ def _with_those_below() -> list[Path]:
 
 
 def _stat(process: Path) -> list[str]:
-    """Return what /proc has of a process or a thread, from its state and its parent on."""
+    """Return the fields of a process or thread in /proc, from its state and its parent on."""
     return (process / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
 
 

@@ -241,7 +241,7 @@ class LiveInPlace(Live):
         self._live_render._shape = None
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return what a refresh writes; text that is printed above the display moves it, as in Rich."""
+        """Return the output of a refresh; text that is printed above the display moves it, as in Rich."""
         with self._lock:
             if not in_foreground(self.console.file):
                 self.begin_below()

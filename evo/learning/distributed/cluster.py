@@ -46,7 +46,7 @@ class Cluster:
     """Processes of a learner on this machine; the first one leads."""
 
     def __init__(self, strategy: str, fork_server: ForkServer, places: Iterable[tuple[str, Mapping[str, str]]]) -> None:
-        """Start processes by their names and environment variables; ResourceError where one is lost meanwhile."""
+        """Start processes by their names and environment variables; ResourceError where one is lost."""
         self.processes: list[Process] = []
         self._strategy, self._fork_server = strategy, fork_server
         self._finalizer = weakref.finalize(self, fork_server.close)  # also at the interpreter's end

@@ -135,7 +135,7 @@ class ReplicatedLearner(TensorFlowLearner):
         return {name: values[0][k] for k, name in enumerate(names)}, norm
 
     def _share_gradients(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
-        """Return what `_gradients` does of a share."""
+        """Return `_gradients` of a share."""
         arrays = {name: array for name, array in share.items() if name != "place"}
         return self._gradients(
             lambda i: {name: array[i] for name, array in arrays.items()}, share["place"], blank, settings

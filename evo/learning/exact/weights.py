@@ -64,7 +64,7 @@ class Weights:
         self._stale = True
 
     def changed(self) -> None:
-        """Say that `vector` was written."""
+        """Mark the packed kernels as stale after `vector` was written."""
         self._stale = True
 
     def packed(self) -> NDArray[np.float32]:
