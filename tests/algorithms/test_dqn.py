@@ -305,6 +305,16 @@ def test_the_importance_exponent_is_annealed_to_one_over_frames(monkeypatch: pyt
     assert exponents == [0.625, 0.75, 0.875, 1.0, 1.0]  # one update of 64 frames a generation
 
 
+def test_priorities_are_errors_to_the_power_of_their_exponent() -> None:
+    found = []
+    for exponent in (0.3, 0.6):
+        algorithm = made(dqn, board(), **ENVS, priority_exponent=exponent)
+        drive(algorithm, 1)  # one update, of the same transitions
+        found.append(dqn_of(algorithm).buffer.state()["priorities"] / 65536)
+    assert found[1] == pytest.approx(found[0] ** 2, abs=1e-4)
+    assert len(set(found[1].tolist())) > 4
+
+
 def test_a_transition_keeps_the_discount_of_the_time_when_it_was_played() -> None:
     points = [[0, 0.5], [128, 0.75]]
     algorithm = made(dqn, board(), **ENVS, n_step=1, gamma_points=points)

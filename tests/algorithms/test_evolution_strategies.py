@@ -197,6 +197,11 @@ def test_sigma_and_learning_rate_are_annealed_by_generations() -> None:
     algorithm = made("openai_es", NETWORK, population=4, sigma=0.1, sigma_final=0.02, sigma_generations=4)
     sigmas = [float(next(algorithm.generation(number)).tasks[0].weights.sigmas[1]) for number in (0, 2, 4, 9)]
     assert sigmas == pytest.approx([0.1, 0.06, 0.02, 0.02])
+    rates = {"learning_rate": 0.1, "learning_rate_final": 0.02, "learning_rate_generations": 4}
+    for number, rate in ((0, 0.1), (2, 0.06), (4, 0.02), (9, 0.02)):
+        algorithm = made("openai_es", NETWORK, population=4, optimizer="clipup", **rates)
+        metrics = climbing.generation(algorithm, number, NETWORK, climbing.sphere)
+        assert metrics["step_norm"] == pytest.approx(rate)  # the first step of ClipUp
 
 
 def test_pgpe_follows_the_gradient_of_the_expected_rank_by_finite_differences() -> None:
@@ -212,15 +217,31 @@ def test_pgpe_follows_the_gradient_of_the_expected_rank_by_finite_differences() 
     assert algorithm.distribution.sigmas == pytest.approx(0.1, rel=0.01)  # a linear return prefers no spread
 
 
-def test_snes_is_the_papers_algorithm() -> None:
-    algorithm = made("snes", NETWORK, population=5, sigma=0.5)
+def test_the_deviations_of_pgpe_change_at_their_learning_rate_and_by_no_more_than_a_share() -> None:
+    def change(**options: float) -> NDArray[np.float64]:
+        algorithm = made("pgpe", NETWORK, population=8, sigma=0.5, **options)
+        climbing.generation(algorithm, 0, NETWORK, climbing.sphere)
+        return np.asarray(algorithm.distribution.sigmas / 0.5 - 1)
+
+    found = change(sigma_learning_rate=0.01, sigma_change=0.9)
+    most = float(np.abs(found).max()) / 2
+    assert change(sigma_learning_rate=0.0) == pytest.approx(0, abs=0)
+    assert change(sigma_learning_rate=0.02, sigma_change=0.9) == pytest.approx(2 * found)
+    limited = change(sigma_learning_rate=0.01, sigma_change=most)
+    assert limited == pytest.approx(np.clip(found, -most, most))
+    assert 0 < np.isclose(np.abs(limited), most).sum() < NETWORK.size
+
+
+@pytest.mark.parametrize("given", [0.0, 0.25])
+def test_snes_is_the_papers_algorithm(given: float) -> None:
+    algorithm = made("snes", NETWORK, population=5, sigma=0.5, sigma_learning_rate=given)
     source = next(algorithm.generation(0)).tasks[0].weights
     mean = algorithm.distribution.mean.copy()
     algorithm.distribution.update(source.some(slice(1, None)), np.array([1, 2, 3, 4, 5]), 0)
     raw = np.maximum(0, math.log(5 / 2 + 0.5) - np.log(np.arange(1, 6)))
     utilities = (raw / raw.sum() - 1 / 5)[::-1]
     s = np.array([noise_of(int(key), 10) for key in source.keys[1:]])
-    rate = (3 + math.log(10)) / (5 * math.sqrt(10))
+    rate = given or (3 + math.log(10)) / (5 * math.sqrt(10))
     assert algorithm.distribution.mean == pytest.approx(mean + 0.5 * utilities @ s)
     assert algorithm.distribution.sigmas == pytest.approx(0.5 * np.exp(rate / 2 * (utilities @ (s * s - 1))))
 

@@ -92,6 +92,36 @@ def test_a_split_that_one_above_has_decided_is_dropped() -> None:
     assert TREES.tree(TREES.weights(tree)) == split(0, 0.5, split(1, 2.0, left, stay), right)
 
 
+@pytest.mark.parametrize("nudge", [0.0, 1.0])
+def test_a_mutation_moves_one_threshold_where_it_is_a_nudge_and_else_replaces_a_part(nudge: float) -> None:
+    mutate, moved = made(nudge=nudge).toolbox.mutate, []
+    for key in range(40):
+        tree = grown(key)
+        with drawing_from(key):
+            (other,) = mutate(deap_gp.PrimitiveTree(tree))
+        pairs = [(one, two) for one, two in zip(tree, other, strict=False) if one != two]
+        moved.append(
+            len(tree) == len(other)
+            and [one.ret for one, _ in pairs] == [THRESHOLD]
+            and all(abs(two.value - one.value) <= max(abs(one.value), 2**-8) * 0.501 for one, two in pairs)
+        )
+    assert all(moved) if nudge else sum(moved) < 20
+
+
+@pytest.mark.parametrize("largest", [0.5, 60.0])
+def test_first_thresholds_have_sizes_up_to_the_largest(largest: float) -> None:
+    request = next(made(population=200, largest_threshold=largest).generation(0))
+    trees = [TREES.tree(weights) for weights in request.weights]
+    sizes = [abs(node.value) for tree in trees for node in tree if node.ret == THRESHOLD]
+    assert largest / 2 < max(sizes) <= largest
+    assert min(sizes) < largest / 20
+
+
+def made(**options: Any) -> gp.GeneticProgramming:
+    """Return the algorithm with these options, from random trees."""
+    return gp.GeneticProgramming(gp.Options(**{"episodes": 1, **options}), Setup(1, NETWORK, None, 16))
+
+
 def test_names_and_short_thresholds_are_in_the_function_that_is_exported() -> None:
     weights = TREES.weights(
         deap_gp.PrimitiveTree(

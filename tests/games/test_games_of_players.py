@@ -175,6 +175,16 @@ def test_pong_is_the_same_from_both_sides() -> None:
             assert one.step(0, actions[1])[0] == other.step(0, actions[0])[0]
 
 
+def test_paddles_and_the_ball_of_pong_move_as_far_as_their_options_say() -> None:
+    game = plain(pong, paddle_speed=0.1, ball_speed=0.3)
+    game.begin(0, 1)
+    middle = float(game.state.ball[0, 0])
+    game.step(0, 0)
+    game.step(0, 2)
+    assert game.state.paddle[0].tolist() == pytest.approx([0.4, 0.6])
+    assert abs(float(game.state.ball[0, 0]) - middle) == pytest.approx(0.3)
+
+
 def test_who_follows_the_ball_loses_no_point_to_who_stands_still() -> None:
     game = plain(pong, points=5, ball_speed=0.02)
     for seed in range(5):
