@@ -13,7 +13,7 @@ from tests.helpers.calling import ROOT, called, small_with
 from tests.report.reports import Page
 
 GALLERY = ROOT / "docs" / "gallery"
-WITHOUT = {"gymnasium", "problem", "snake", "game_2048"}  # Snake's page is large, and 2048 takes long to train
+WITHOUT = {"gymnasium", "problem"}  # no games of ours
 CATCH = small_with(environment='id = "catch"')
 
 
