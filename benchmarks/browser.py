@@ -55,11 +55,11 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(
-    browser: Browser, file: Path, width: int = 1280, height: int = 900, *, dark: bool = False
+    browser: Browser, place: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False
 ) -> Iterator[tuple[Page, list[str]]]:
     """Yield a page and, as it grows, the list of what the browser complains about.
 
-    Below 500 CSS pixels of width it is a phone, with touch and two pixels a CSS pixel.
+    `place` is a file or an address. Below 500 CSS pixels of width it is a phone, with touch and two pixels a CSS pixel.
     """
     phone: dict[str, Any] = {"is_mobile": True, "has_touch": True, "device_scale_factor": 2} if width < 500 else {}
     size = {"width": width, "height": height}
@@ -69,7 +69,7 @@ def opened(
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda told: complaints.append(told.text) if told.type in COMPLAINTS else None)
-        page.goto(file.absolute().as_uri())
+        page.goto(place if isinstance(place, str) else place.absolute().as_uri())
         yield page, complaints
     finally:
         context.close()

@@ -104,6 +104,27 @@ def test_every_file_of_the_tests_that_is_named_is_there(file: Path) -> None:
     assert [path for path in found if not (ROOT / path).is_file()] == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site_or_below_one_that_links_to_it() -> None:
+    told = re.findall(r"^ +- (?:[^:\n]+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = {ROOT / "docs" / name for name in told if name != "index.md"}
+    assert len(told) == len(listed) + 1
+    assert {*(ROOT / "docs").glob("*.md")} - listed == set()
+    linked = {
+        (page.parent / name).resolve()
+        for page in listed
+        for name in re.findall(r"\]\(([\w/.-]+\.md)", page.read_text())
+    }
+    assert {*(ROOT / "docs").rglob("*.md")} - listed - linked == set()
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "environments"])
+def test_every_option_stands_on_a_page_or_in_an_experiment(kind: str) -> None:
+    files = [*PAGES, *(ROOT / "experiments").rglob("*.toml")]
+    words = {word for file in files if file.name != "CHANGELOG.md" for word in re.findall(r"\w+", file.read_text())}
+    options = {name: {*registry.find(kind, name).Options.model_fields} for name in registry.names(kind)}
+    assert {name: missing for name, found in options.items() if (missing := found - words)} == {}
+
+
 @pytest.mark.parametrize("heading", ["Run", "Test"])
 def test_one_command_follows_the_heading(heading: str) -> None:
     section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
@@ -114,6 +135,13 @@ def test_one_command_follows_the_heading(heading: str) -> None:
 
 def test_the_readme_is_read_in_a_few_minutes() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 1000
+
+
+def test_the_citation_has_what_its_format_requires_and_the_version_of_the_program() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    told = dict(re.findall(r"^([\w-]+):[ ]?(.*)$", text, re.MULTILINE))
+    assert {"cff-version", "message", "title", "authors"} <= told.keys()
+    assert told["version"] == evo.__version__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
