@@ -28,6 +28,15 @@ def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> No
     assert not experiment.run.budget.seconds
 
 
+def test_a_published_experiment_finds_what_it_starts_from_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [path for path in EXPERIMENTS if "init_from" in tomllib.loads(path.read_text())["run"]]
+    assert len(files) > 3
+    assert [path for path in files if not Path(Experiment.load(path).run.init_from).is_file()] == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["ga", "cma", "ppo", "a2c", "pqn", "dqn"])
 def test_the_small_board_is_learned_to_its_published_score(method: str, tmp_path: Path) -> None:
