@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 PHONE = (390, 844)
+TOLD = "document.querySelector('.md-search-result__meta').textContent.trim()"
 SHOWN = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -47,7 +48,8 @@ def browser() -> Iterator[Browser]:
 
 def test_the_search_finds_a_word_on_the_page_that_explains_it(browser: Browser, address: str) -> None:
     with opened(browser, address) as (page, complaints):
-        page.fill("input[name=query]", "sigma")
+        until(page, f"{TOLD}.startsWith('Type to start')")
+        page.locator("input[name=query]").press_sequentially("sigma")  # its keys are heard
         until(page, "document.querySelectorAll('.md-search-result__item').length > 0")
         found = page.locator(".md-search-result__item > a").evaluate_all("(links) => links.map((one) => one.pathname)")
         assert "/evolution/" in found
