@@ -44,9 +44,9 @@ class Ablation(NamedTuple):
 
 
 def memory(signs: Signs) -> list[Check]:
-    """Return the checks of a network with memory; none where its champion cannot play."""
+    """Return the checks of a network with memory; none where its champion cannot play, or plays with others."""
     network = signs.run.config.network()
-    if not network.memory or signs.run.champion_file is None:
+    if not network.memory or signs.run.champion_file is None or signs.run.environment.players > 1:
         return []
     try:
         played = _played(signs, network)

@@ -105,6 +105,15 @@ def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation |
         raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from error
 
 
+ALLOWED = '''
+
+def act(observation, action_mask):
+    """Return the action of the tree, or the first one that is allowed, where its own has a 0 in `action_mask`."""
+    action = tree(observation)
+    return action if action_mask[action] else list(action_mask).index(1)
+'''
+
+
 def python_file(run: Run) -> str:
     """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
     network, environment = run.config.network(), run.environment
@@ -116,6 +125,15 @@ def python_file(run: Run) -> str:
     about = ", ".join(
         f"{name} {run.champion.about[name]}" for name in ("algorithm", "seed") if name in run.champion.about
     )
+    if environment.game is not None and environment.game.masked:
+        *_, kernel, bias = network.split(run.champion.weights)
+        scores = kernel + bias
+        if {*scores.sum(axis=1).tolist(), *scores.max(axis=1).tolist()} != {1.0}:
+            raise ConfigurationError(
+                "--to python: the game masks actions, and the leaves of this tree rank them, which no tree of gp does; "
+                "use --to npz"
+            )
+        text = text.replace("def act(", "def tree(", 1) + ALLOWED
     return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
 
 

@@ -106,6 +106,15 @@ def test_what_is_wrong_with_a_memory_is_named(
         Experiment.load(run.directory / "config.resolved.toml", words.split()[0].rstrip(".;"), resolved=True)
 
 
+def test_memory_in_a_game_of_several_players_is_not_looked_at(tmp_path: Path) -> None:
+    options = {"run": {"algorithm": "ga", "generations": 1}, "environment": {"id": "tictactoe"}}
+    experiment = Experiment.build(**options, policy={"kind": "mlp", "dense": [4], "memory": "gru:2"})
+    Store.create(tmp_path / "run", experiment.to_toml(provenance()), experiment.identity()).close()
+    run, network = Run(tmp_path / "run"), experiment.network()
+    run._champion = Champion(np.zeros(network.size, np.float32), (), {})
+    assert memory(Signs(run)) == []
+
+
 def test_episodes_that_are_too_long_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.diagnosis.memory.MOST_STEPS", 100)
     found, _ = examined(tmp_path, "ppo", forgets=True)

@@ -13,21 +13,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deap.gp import PrimitiveTree
 from numpy.typing import NDArray
 
 from evo.cli.commands.export import ENDINGS
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.environment import Normalisation
-from evo.errors import ResourceError
-from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_of, write_network
+from evo.errors import ConfigurationError, ResourceError
+from evo.evolution.toolbox import drawing_from
+from evo.evolution.trees import Trees
+from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_file, python_of, write_network
 from evo.files.durable import write_whole
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.store.champion import read_champion
+from evo.store.champion import Champion, read_champion
 from evo.store.run import Run
+from evo.store.run_directory import provenance
+from evo.store.store import Store
 from evo.workers.devices import INSTALL
 from tests.helpers.calling import ROOT, called, small_with
 from tests.helpers.learning import tensorflow  # noqa: F401
@@ -190,6 +195,26 @@ def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(t
             observation, _, terminated, truncated, _ = env.step(action)
             steps, over = steps + 1, terminated or truncated
         assert steps > 5
+
+
+def test_of_a_game_that_masks_actions_a_tree_is_a_function_of_the_mask_as_well(tmp_path: Path) -> None:
+    experiment = Experiment.load(ROOT / "experiments" / "gp_snake.toml", "environment.mask=fatal")
+    Store.create(tmp_path / "run", experiment.to_toml(provenance()), experiment.identity()).close()
+    run, network, generator = Run(tmp_path / "run"), experiment.network(), np.random.default_rng(1)
+    with drawing_from(1):
+        weights = Trees(network, 1.0).weights(PrimitiveTree(Trees(network, 1.0).grown(3, 4)))
+    run._champion = Champion(weights, (), {})
+    exec(python_file(run), written := {})
+    seen = generator.normal(size=(64, *network.shape)).astype(np.float32)
+    masks = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 1]] * 16)
+    allowed = np.where(masks, lanes.scores(network, weights, seen), -np.inf).argmax(axis=1)
+    found = [written["act"](one.ravel().tolist(), mask) for one, mask in zip(seen, masks, strict=True)]
+    assert found == allowed.tolist()
+    assert {*found} == {0, 1, 2}
+    run = Run(tmp_path / "run")
+    run._champion = Champion(generator.normal(size=network.size).astype(np.float32), (), {})
+    with pytest.raises(ConfigurationError, match="leaves of this tree rank them"):
+        python_file(run)
 
 
 @pytest.mark.parametrize("kind", [few("savedmodel", "savedmodel"), "checkpoint"])
