@@ -15,6 +15,7 @@ from evo.setup import Setup
 BEST = "best_start_"  # begins the names of arrays of a state that are of the best search before the present one
 STARTS = "starts"  # the array of a state that says which search plays, and how good that one and the best are
 COMPARED = 10  # the last tenth of a search's generations says how good it is
+UNKNOWN = -1  # in place of the generation at which a search began
 NONE, SETTLED = -1, -2  # numbers of a best search before the present one: there is none, or none is needed
 
 
@@ -54,12 +55,16 @@ class MultiStart(Algorithm):
 
     def age(self, number: int) -> int:
         """Return the number of a generation in the search that plays it."""
+        if self._began == UNKNOWN:  # searches of one stage are alike long
+            count, (generations,), _ = self._starts
+            search = self._search if self._best[0] == SETTLED else min(number // generations, count - 1)
+            return number - search * generations
         return number - self._began
 
     def _turn(self, number: int) -> None:
         """Enter the next stage, begin the next search, or go on with the best one, where that is due."""
         count, stages, enough = self._starts
-        if self._best[0] == SETTLED or self.age(number) != stages[self._stage]:
+        if number == 0 or self._best[0] == SETTLED or self.age(number - 1) + 1 != stages[self._stage]:
             return
         if self._score >= enough[self._stage] * compared(stages, self._stage):
             if self._stage + 1 < len(stages):
@@ -103,15 +108,17 @@ class MultiStart(Algorithm):
     def state(self) -> Arrays:
         """Return the present search, the best one before it, and how good they are."""
         number, stage, score, state = self._best
-        known = np.array([self._search, self._began, self._stage, self._score, number, stage, score])
-        return {**self.algorithm.state(), **{f"{BEST}{name}": array for name, array in state.items()}, STARTS: known}
+        known = [self._search, self._score, number, score]
+        known += [self._began, self._stage, stage] if len(self._starts.stages) > 1 else []
+        best = {f"{BEST}{name}": array for name, array in state.items()}
+        return {**self.algorithm.state(), **best, STARTS: np.array(known)}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state of this run: searches of another one would not be counted from here."""
-        search, began, stage, self._score, number, last, best = np.asarray(state[STARTS]).tolist()
-        self._search, self._began, self._stage = int(search), int(began), int(stage)
+        search, self._score, number, best, *of_stages = np.asarray(state[STARTS]).tolist()
+        self._search, (self._began, self._stage, last) = int(search), map(int, of_stages or (UNKNOWN, 0, 0))
         kept = {name.removeprefix(BEST): np.array(array) for name, array in state.items() if name.startswith(BEST)}
-        self._best = int(number), int(last), best, kept
+        self._best = int(number), last, best, kept
         self.algorithm.close()
         self.algorithm = self._begun(self._search)
         own = {name: array for name, array in state.items() if not name.startswith(BEST) and name != STARTS}
