@@ -116,25 +116,33 @@ def act(observation, action_mask):
 
 def python_file(run: Run) -> str:
     """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
-    network, environment = run.config.network(), run.environment
-    names = environment.observation_names, environment.action_names
     try:
-        text = python_of(network, run.champion.weights, *names, environment.normalisation)
+        text = python_of_run(run)
     except ConfigurationError as error:
         raise ConfigurationError(f"--to python writes decision trees: {error}") from error
     about = ", ".join(
         f"{name} {run.champion.about[name]}" for name in ("algorithm", "seed") if name in run.champion.about
     )
-    if environment.game is not None and environment.game.masked:
-        *_, kernel, bias = network.split(run.champion.weights)
-        scores = kernel + bias
-        if {*scores.sum(axis=1).tolist(), *scores.max(axis=1).tolist()} != {1.0}:
-            raise ConfigurationError(
-                "--to python: the game masks actions, and the leaves of this tree rank them, which no tree of gp does; "
-                "use --to npz"
-            )
-        text = text.replace("def act(", "def tree(", 1) + ALLOWED
     return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
+
+
+def python_of_run(run: Run) -> str:
+    """Return a champion as `python_of` does; of a game that masks actions, `act(observation, action_mask)`.
+
+    ConfigurationError where it is no tree, or ranks the actions of such a game.
+    """
+    network, environment, weights = run.config.network(), run.environment, run.champion.weights
+    names = environment.observation_names, environment.action_names
+    text = python_of(network, weights, *names, environment.normalisation)
+    if environment.game is None or not environment.game.masked:
+        return text
+    *_, kernel, bias = network.split(weights)
+    scores = kernel + bias
+    if {*scores.sum(axis=1).tolist(), *scores.max(axis=1).tolist()} != {1.0}:
+        raise ConfigurationError(
+            "the game masks actions, and the leaves of this tree rank them, which no tree of gp does; use --to npz"
+        )
+    return text.replace("def act(", "def tree(", 1) + ALLOWED
 
 
 def _name(run: Run) -> str:

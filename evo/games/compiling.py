@@ -134,7 +134,8 @@ def _data(value: Any, names: Set[str], within: tuple[Any, ...] = ()) -> str:
         if value in within or not _is_authors(value):
             return ""
         cells = [_data(cell.cell_contents, names, (*within, value)) for cell in value.__closure__ or ()]
-        column = max(one[::2] for one in value.__code__.co_positions() if None not in one)[1]
+        places = [one[::2] for one in value.__code__.co_positions() if None not in one]  # none: -X no_debug_ranges
+        column = max(places, default=(0, 0))[1] if value.__name__ == "<lambda>" else 0
         return f"{value.__qualname__} {_digest_of(value)} {column} {cells}"
     if isinstance(value, ModuleType):
         found = {name: _data(vars(value).get(name), names - {name}) for name in sorted(names)}
@@ -287,9 +288,9 @@ def sources_of(definition: Declaration, options: GameOptions) -> str:
         compiler.compiled(function)  # nothing is compiled before the first call
     uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
     less = render if uncompiled else None
-    depending = definition.shape, definition.actions, definition.arrays, definition.masked, definition.snapshot_size
-    shape, actions, example, masked, size = (definition.of(one, options) for one in depending)
-    arrays = [(array.dtype.str, array.shape) for array in zeros_of(example, 1)]
+    depending = definition.shape, definition.actions, definition.masked, definition.snapshot_size
+    shape, actions, masked, size = (definition.of(one, options) for one in depending)
+    arrays = [(array.dtype.str, array.shape) for array in zeros_of(definition.state_of(options), 1)]
     bounds = (definition.action_low, definition.action_high) if definition.continuous else ()
     declared = [*functions, shape, actions, arrays, masked, size, bounds, definition.episode_metrics, definition.zeroed]
     return kernel_cache.sources_of(compiler.modules(), [*compiler.data(), *map(str, declared)], but="evo", less=less)
@@ -297,7 +298,7 @@ def sources_of(definition: Declaration, options: GameOptions) -> str:
 
 def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:
     """Return a game with its options, compiled when it is first played."""
-    example = definition.arrays(options)
+    example = definition.state_of(options)
     baselines = [*definition.baselines_of(options).values()] if definition.players > 1 else []
     clock_bytes = adapt(type(example), definition, baselines)
     return CompiledGame(

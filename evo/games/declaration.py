@@ -14,6 +14,7 @@ from pydantic import Field
 
 from evo.environment import Shown
 from evo.errors import ConfigurationError, did_you_mean
+from evo.games.primitives import zeros_of
 from evo.options import IN_TRAINING, OF_TRAINER, EnvironmentOptions, Section, added
 
 COMPILED = (  # functions of a game
@@ -212,6 +213,16 @@ class Declaration:
     def masks_actions(self, options: Any) -> bool:
         """Return whether actions may be ruled out."""
         return self.mask is not None and bool(self.of(self.masked, options))
+
+    def state_of(self, options: Any) -> Any:
+        """Return the state of one environment; ConfigurationError: `arrays` makes no NamedTuple of such."""
+        state = self.of(self.arrays, options)
+        try:
+            zeros_of(state if hasattr(state, "_fields") else None, 1)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            must = "must be a function of options that returns a NamedTuple of numbers and arrays"
+            raise ConfigurationError(f"game {self.module}: arrays {must}, not {state!r:.60}") from error
+        return state
 
     def of(self, value: Any, options: Any) -> Any:
         """Return a value that may depend on options; ConfigurationError where its function fails."""

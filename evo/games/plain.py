@@ -50,7 +50,7 @@ class PlainGame:
         self.shape: tuple[int, ...] = definition.of(definition.shape, options)
         self.actions: int = definition.of(definition.actions, options)
         self.rules = Numbers(**options.numbers)
-        self.state, self.clock = plain_state(definition.arrays(options), count), clock_of(count)
+        self.state, self.clock = plain_state(definition.state_of(options), count), clock_of(count)
 
     def begin(self, b: int, seed: int) -> None:
         """Begin the episode of `seed`."""

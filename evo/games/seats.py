@@ -51,7 +51,7 @@ def _arrays(game: Declaration) -> Any:
     players = game.players
 
     def arrays(options: Any) -> Any:
-        state = game.arrays(options)
+        state = game.state_of(options)
         author: Any = type(state)
         rewards = np.zeros(players)
         own = np.int8(0), np.int8(0), np.zeros(players, np.int64), rewards, rewards

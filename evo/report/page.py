@@ -158,14 +158,12 @@ class Page:
         return section("Replays", quiet(about, "."), place, element("noscript", "Replays need JavaScript."))
 
     def _tree(self, run: Run) -> Markup:
-        from evo.exports.networks import python_of
+        from evo.exports.networks import python_of_run
 
         if run.champion_file is None or run.config.network().short_name != "decision tree":
             return Markup("")
-        network, environment = run.config.network(), run.environment
-        names = environment.observation_names, environment.action_names
         try:
-            tree = python_of(network, run.champion_file.weights, *names, environment.normalisation)
+            tree = python_of_run(run)
         except ConfigurationError as error:  # of an environment that is not installed here
             return section("Decision tree", quiet(f"It cannot be shown here: {error}"))
         text = Markup(html.escape(printable_lines(tree)))

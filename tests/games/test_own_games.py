@@ -160,6 +160,13 @@ def test_what_a_game_reads_from_other_files_is_part_of_it(
     assert sources[0] == sources[2] != sources[1]
 
 
+@pytest.mark.parametrize("made", ["5", "None", "State([[1], [2, 3]], 0)"])
+def test_arrays_that_make_no_state_are_refused(written: Written, made: str) -> None:
+    old = "State(walker=np.int32(0), door=np.int32(0))"
+    with pytest.raises(ConfigurationError, match=r"arrays must be a function of options that returns a Named"):
+        _ = written((old, made)).sources
+
+
 @pytest.mark.parametrize(
     "declared",
     [
