@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("numpy", "numba", "llvmlite", "tensorflow", "keras", "deap", "gymnasium")
+PACKAGES = ("numpy", "numba", "llvmlite", "tensorflow-cpu", "keras", "deap", "gymnasium")
 SMOKE_MARGIN = 0.7  # a smoke run passes at this share of a ratio: it is short, and its machine may be busy
 
 
@@ -136,9 +136,10 @@ def machine() -> str:
 
     vectors = [name for name in ("avx512f", "avx2", "sse4.2", "neon") if binding.get_host_cpu_features().get(name)]
     packages = [f"{name} {_version(name)}" for name in PACKAGES]
+    vector, cores = vectors[0] if vectors else "no vectors known", len(os.sched_getaffinity(0))
     return (
-        f"{model}, {len(os.sched_getaffinity(0))} cores, {vectors[0] if vectors else 'no vectors known'}, "
-        f"{platform.system()}; Python {platform.python_version()}, {', '.join(packages)}."
+        f"{model} ({binding.get_host_cpu_name()}), {cores} cores, {vector}, {platform.system()}; "
+        f"Python {platform.python_version()}, {', '.join(packages)}."
     )
 
 
