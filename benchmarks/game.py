@@ -177,7 +177,7 @@ def add_peers(form: Form, table: Table) -> None:
 
 
 def run(form: Form) -> Table:
-    """Return the table of both players and three observations, and of the peers' games."""
+    """Return the table of both players and two observations, and of the peers' games."""
     table = Table(
         "The game alone, one core",
         f"Steps per second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
@@ -189,7 +189,7 @@ def run(form: Form) -> Table:
     )
     players = {"random": random_table(SIZE), "closed path": closed_path(SIZE)}
     for player, actions in players.items():
-        for observation in ("planes",) if form.smoke else ("planes", "frame", "window"):
+        for observation in ("planes", "frame"):
             speeds, ratios, lengths = [], [], []
             for _ in range(3 if form.smoke else ROUNDS):
                 speed, length = compiled(SIZE, 1000, observation, actions, 500 if form.smoke else 2500, form.clock)
