@@ -38,7 +38,7 @@ from evo.training.generation import addressed, play_out
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
 ALONE = 3  # times that every task is played by itself
-GENERATIONS = 12  # of experiments/ga_snake.toml before one is looked at
+GENERATIONS = 150  # of experiments/ga_snake.toml before one is looked at
 WORK = ("environment.training={starvation = 40}", "ga.sigma_path=false")  # on the large board alone
 LENGTHS = (100, 1000, 3000)  # frames of an episode
 AGREES = 0.15  # by which prediction and measurement may differ
