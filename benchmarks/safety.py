@@ -30,7 +30,7 @@ EXPERIMENT = Path(__file__).parent.parent / "experiments" / "ga_snake.toml"
 SHARE = 0.02
 READING = 0.3  # seconds
 RUNS = 3
-FIRST = 150  # generations that are not counted; WARM in the short form
+FIRST = 300  # generations that are not counted; WARM in the short form
 WARM = 1  # starts the workers
 
 

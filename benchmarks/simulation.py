@@ -38,8 +38,9 @@ from evo.training.generation import addressed, play_out
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
 ALONE = 3  # times that every task is played by itself
-GENERATIONS = 150  # of experiments/ga_snake.toml before one is looked at
-WORK = ("environment.training={starvation = 40}", "ga.sigma_path=false")  # on the large board alone
+GENERATIONS = 12  # of experiments/ga_snake.toml before one is looked at
+# On the large board alone, and with as many episodes as fill the lanes.
+WORK = ("environment.training={starvation = 40}", "ga.sigma_path=false", "ga.episodes=32")
 LENGTHS = (100, 1000, 3000)  # frames of an episode
 AGREES = 0.15  # by which prediction and measurement may differ
 EMPTY = (1, 2, 8)  # workers that answer at once
@@ -150,11 +151,11 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
     gain = median(most * one / all_ for one, all_ in zip(alone[1], alone[most], strict=True))
     table = Table(
         "Scaling, simulated and measured",
-        f"Seconds of playing generation {GENERATIONS} of experiments/ga_snake.toml on one board ({len(request.tasks)} "
-        "tasks), by number of workers; medians of alternating rounds. The simulation is given the time of each task "
-        f"alone, the master's work per task ({1e6 * master.task:.0f} us) and per poll for "
-        f"results ({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us per worker), and the transfer time of a "
-        f"task ({1e6 * master.transit:.0f} us). For each round it is given how long all tasks take in a process "
+        f"Seconds of playing generation {GENERATIONS} of experiments/ga_snake.toml on one board, with 32 episodes a "
+        f"candidate ({len(request.tasks)} tasks), by number of workers; medians of alternating rounds. The simulation "
+        f"is given the time of each task alone, the master's work per task ({1e6 * master.task:.0f} us) and per poll "
+        f"for results ({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us per worker), and the transfer time "
+        f"of a task ({1e6 * master.transit:.0f} us). For each round it is given how long all tasks take in a process "
         f"without a master, alone and next to others ({most} do {gain:.2f} times as much as one), and that workers "
         "share the cores.",
         ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, relative to one worker"),
