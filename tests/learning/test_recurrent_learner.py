@@ -130,7 +130,7 @@ def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytes
         monkeypatch.setattr(plans, "GROUP_FLOATS", group_floats)
         monkeypatch.setattr(plans, "KEPT", kept)
         other, _ = learner_of(SEVERAL, count, pieces, threads)
-        assert other._plan.group == (BLOCK if group_floats > 1 else max(4, pieces.steps))
+        assert other._plan.group == (BLOCK if group_floats > 1 else pieces.steps)
         for _ in range(2):
             other.gradients(rows, {})
             assert other.gradient().tobytes() == expected.tobytes()

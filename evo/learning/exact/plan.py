@@ -105,14 +105,14 @@ def padded(layer: Layer) -> tuple[int, int]:
 
 
 def group_of(network: Network, largest: int) -> int:
-    """Return how many examples are computed at once: a power of two from 4 to `largest`, so that buffers stay near."""
+    """Return how many examples are computed at once: a power of two up to `largest`, so that buffers stay near."""
     floats = 0
     for layer in network.layers:
         rows, columns = padded(layer)
         floats += 2 * rows * columns * layer.channels + 2 * layer.out_height * layer.out_width * layer.filters
         floats += layer.out_height * layer.out_width * layer.fan_in if layer.kind == "conv" else 0
     group = largest
-    while group > 4 and group * floats > GROUP_FLOATS:
+    while group > 1 and group * floats > GROUP_FLOATS:
         group //= 2
     return group
 
