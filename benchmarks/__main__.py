@@ -1,6 +1,6 @@
 """Compare with other software: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
 
-With --only it measures some sections, and replaces these where the others are of the same machine and versions. What
+With --only it measures some sections, and replaces these where the others are of the same versions. What
 follows from RESULTS.md is written with it: docs/comparison.md, and benchmarks/ratios.json. With --smoke it takes
 seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json. That is the
 lowest that the short form gave on any machine, so it is below the figure in RESULTS.md; delete the file to begin anew.
@@ -66,7 +66,7 @@ def main() -> int:
         old = ""
         if writes and arguments.only:
             print(
-                f"{RESULTS.name} is of another machine or other versions, so nothing is written; "
+                f"{RESULTS.name} is of other versions, so nothing is written; "
                 "`python -m benchmarks` measures and writes all sections",
                 file=sys.stderr,
             )

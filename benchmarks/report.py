@@ -1,4 +1,4 @@
-"""RESULTS.md: a head, and sections that can be measured and replaced one by one, each with its date and commit."""
+"""RESULTS.md: a head, and sections that are measured one by one, each with its date, processor and commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.peers import ENVIRONMENTS, ROOT, interpreter
 from benchmarks.steadiness import Steadiness
-from benchmarks.tables import Table, machine
+from benchmarks.tables import Table, processor, versions
 
 MARK = "<!-- section {} -->"
 MARKS = re.compile(r"^<!-- section ([a-z0-9_]+) -->\n", re.MULTILINE)
@@ -33,19 +33,19 @@ class Measured:
         if self.broken:
             return f"`{name}` could not be measured: {self.broken}\n"
         stamp = (
-            f"*Section `{name}`, measured on {self.at:%Y-%m-%d} at {self.at:%H:%M} UTC, {commit()}, in "
-            f"{self.seconds:.0f} s. {self.steadiness.told(max(self.looks - 1, 0), self.looks + 1)}*"
+            f"*Section `{name}`, measured on {self.at:%Y-%m-%d} at {self.at:%H:%M} UTC on {processor()}, {commit()}, "
+            f"in {self.seconds:.0f} s. {self.steadiness.told(max(self.looks - 1, 0), self.looks + 1)}*"
         )
         return "\n\n".join([stamp, *(table.markdown() for table in self.tables)])
 
 
 def head(peers: Path, names: Sequence[str] = ENVIRONMENTS) -> str:
-    """Return what comes before the sections: the machine, and the versions of everybody; peers are those of `names`."""
+    """Return what comes before the sections: the versions of everybody; peers are those of `names`."""
     return "\n\n".join(
         [
             "# Results",
             "Written by `python -m benchmarks`; with `--only SECTION` a section is measured anew and the others stay. "
-            f"{machine()}",
+            f"{versions()}.",
             "Other libraries, each in its own environment (`python -m benchmarks.peers`): "
             + "; ".join(_versions(peers, names))
             + ".",
@@ -64,7 +64,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def same_head(text: str, peers: Path) -> bool:
-    """Return whether the sections of a text were measured on this machine, with these versions.
+    """Return whether the sections of a text were measured with these versions.
 
     A peer that is newer than the text changes none of its sections.
     """

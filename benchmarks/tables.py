@@ -125,8 +125,8 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_c
     return clock() - began
 
 
-def machine() -> str:
-    """Return processor, cores and versions, and nothing that names the machine."""
+def processor() -> str:
+    """Return the processor, cores and system, and nothing that names the machine."""
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -135,12 +135,18 @@ def machine() -> str:
     from llvmlite import binding
 
     vectors = [name for name in ("avx512f", "avx2", "sse4.2", "neon") if binding.get_host_cpu_features().get(name)]
-    packages = [f"{name} {_version(name)}" for name in PACKAGES]
     vector, cores = vectors[0] if vectors else "no vectors known", len(os.sched_getaffinity(0))
-    return (
-        f"{model} ({binding.get_host_cpu_name()}), {cores} cores, {vector}, {platform.system()}; "
-        f"Python {platform.python_version()}, {', '.join(packages)}."
-    )
+    return f"{model} ({binding.get_host_cpu_name()}), {cores} cores, {vector}, {platform.system()}"
+
+
+def versions() -> str:
+    """Return the versions of Python and of packages."""
+    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {_version(name)}" for name in PACKAGES)])
+
+
+def machine() -> str:
+    """Return the processor and the versions."""
+    return f"{processor()}; {versions()}."
 
 
 def _version(name: str) -> str:

@@ -202,7 +202,7 @@ def test_a_section_is_written_into_the_results_and_leaves_the_others(
     after = report.sections(results.read_text())
     assert after["ppo"] == before["ppo"]
     assert "## Of anew" in after["game"]
-    assert re.search(r"measured on \d{4}-\d\d-\d\d at \d\d:\d\d UTC, commit [0-9a-f]+", after["game"])
+    assert re.search(r"measured on \d{4}-\d\d-\d\d at \d\d:\d\d UTC on [^,]+, .*, commit [0-9a-f]+", after["game"])
 
     def broken(form: Form) -> Table:
         raise RuntimeError("no peer")
@@ -211,12 +211,12 @@ def test_a_section_is_written_into_the_results_and_leaves_the_others(
     assert main() == 1
     assert report.sections(results.read_text()) == after  # what was measured before stays
 
-    other = results.read_text().replace("# Results", "# Results of another machine")
+    other = results.read_text().replace("# Results", "# Results of other versions")
     results.write_text(other)
     monkeypatch.setattr(game, "run", lambda form: table("elsewhere"))
     assert main() == 0
     assert results.read_text() == other
-    assert "another machine or other versions, so nothing is written" in capsys.readouterr().err
+    assert "of other versions, so nothing is written" in capsys.readouterr().err
 
 
 def test_results_stay_when_a_peer_is_new_and_not_when_one_has_another_version(tmp_path: Path) -> None:
