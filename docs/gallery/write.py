@@ -2,7 +2,7 @@
 
     .venv/bin/python docs/gallery/write.py [GAME]...
 
-Without games all are written, in about 15 minutes of one core.
+Without games all are written, in about 20 minutes of one core.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Episodes to look at: the champion, the first champion, and a median parent play the same test episode."""
+"""Episodes to look at: the champion, the first champion, and a parent play the same test episode."""
 
 from __future__ import annotations
 
@@ -115,12 +115,15 @@ def shown_episode(run: Run, label: str, result: Result, seed: int, largest: int 
 
 
 def _other_networks(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
+    """Yield the best network of the first generation, and a parent of the newest, where they are kept.
+
+    A parent is the middle one of what the next candidates are made from, which may be a mean of chosen networks.
+    """
     size, newest = run.config.network().size, run.store.next_generation - 1
     parents = newest >= 0 and "record/survivors" in run.store.lines[newest].arrays
     for label, generation, name, wanted in (
         ("Best of the first generation", 0, WEIGHTS, newest > 0 and run.origin != 0),
-        ("Median parent of the last generation", newest, "weights", parents),
+        ("A parent of the last generation", newest, "weights", parents),
     ):
         try:
             rows = np.asarray(run.store.read_state(generation)[name] if wanted else (), np.float32)
