@@ -117,7 +117,7 @@ class Learner(ABC):
 
     def __init__(self, network: Network, loss: Loss) -> None:
         self.network, self.has_target = network, bool(getattr(loss, "target_network", ""))
-        self.updates = 0  # in all
+        self.updates = 0  # in all, of a learner that computes them in this process
         self._buffer = np.empty(0, np.float32)
 
     def warm_up(self) -> None:  # noqa: B027 (most compile nothing)

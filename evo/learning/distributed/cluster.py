@@ -12,13 +12,13 @@ import select
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
-from evo.learning.distributed.member import END, FOLLOW, MemberSpec
+from evo.learning.distributed.member import CONFIG, END, FOLLOW
 from evo.learning.learner import Learner, Loss, Rows, Values
 from evo.networks.network import Network
 from evo.records import Arrays
@@ -30,7 +30,6 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
 TIMEOUT = 3600.0  # seconds for an answer
-CONFIG = "TF_CONFIG"
 PORT = 4000  # the first; in a network of their own all are free
 
 
@@ -67,7 +66,6 @@ class Cluster:
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Return the leader's result of a method; ResourceError where a process is lost that the strategy needs."""
-        self._find_lost()
         self._send(self.processes[0], (method, *arguments))
         return Answer(*self._receive(self.processes[0])).result.unpacked()
 
@@ -78,8 +76,8 @@ class Cluster:
             raise self._lost(process) from error
 
     def _receive(self, process: Process) -> Any:
-        """Wait for a process's message, while all others live."""
-        while not self._find_lost(process):
+        """Wait for a process's message, while all live that the strategy needs; ResourceError where one does not."""
+        while not self._has_sent(process):
             pass
         try:
             message = process.channel.receive()
@@ -91,17 +89,14 @@ class Cluster:
             raise message.error()
         return message
 
-    def _find_lost(self, sender: Process | None = None) -> bool:
-        """Find processes that have ended, and return whether `sender`, which is waited for, has sent or ended.
-
-        ResourceError where the strategy needs a process that has ended.
-        """
+    def _has_sent(self, sender: Process) -> bool:
+        """Wait until a process has sent something or any has ended; return whether it is the one that is waited for."""
         there = {one.channel.fileno(): one for one in self.processes}
         ready = select.poll()
         for descriptor, one in there.items():
             ready.register(descriptor, select.POLLIN if one is sender else 0)  # a hang-up is always reported
-        found = [there[descriptor] for descriptor, _ in ready.poll(1000 * TIMEOUT if sender else 0)]
-        if sender and not found:
+        found = [there[descriptor] for descriptor, _ in ready.poll(1000 * TIMEOUT)]
+        if not found:
             raise ResourceError(f"learner.strategy: {sender.name} has not answered for {TIMEOUT:g} s")
         for process in found:
             if process is not sender:
@@ -212,20 +207,21 @@ def _executed(method: str) -> Any:
 class ClusterLearner(Learner):
     """A learner whose updates a cluster computes."""
 
-    load, weights, target_weights, set_target, update_target, state, fingerprint = map(
-        _executed, ("load", "weights", "target_weights", "set_target", "update_target", "state", "fingerprint")
+    load, begin, update, weights, state, fingerprint, target_weights, set_target, update_target = map(
+        _executed,
+        ("load", "begin", "update", "weights", "state", "fingerprint", "target_weights", "set_target", "update_target"),
     )
 
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> None:
         """Start the processes; their weights are all zero. ResourceError where one cannot start."""
         super().__init__(network, loss)
-        self.options, self.devices = options, options.processes
+        self.options = options
         tf_config = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
         self._alone = not tf_config  # no process is on another machine
         places = list(environments(options, tf_config))
         each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
         here = "evo.learning.distributed.member"
-        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=self._alone), f"{here}:prepare", deadline=0)
+        spec = WorkerSpec(f"{here}:Member", each, f"{here}:prepare", deadline=0)
         self.cluster = Cluster(options.strategy, ForkServer(spec, options.thread_count), places)
         self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
 
@@ -236,39 +232,21 @@ class ClusterLearner(Learner):
         if not self.options.staleness:
             yield from super().updates_on(batches, learning_rate, settings)
             return
-        in_flight = 0
+        scheduled = (self.cluster.call("schedule", rows, learning_rate, settings) for rows in batches)
+        in_flight = len(list(islice(scheduled, self.options.staleness)))
         try:
-            for rows in batches:
-                self.cluster.call("schedule", rows, learning_rate, settings)
-                in_flight += 1
-                if in_flight > self.options.staleness:
-                    in_flight -= 1
-                    yield self._updated("collect")
-            while in_flight:
-                in_flight -= 1
-                yield self._updated("collect")
-        finally:
-            for _ in range(in_flight):  # the caller wants no more
-                self._updated("collect")
-
-    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Update the weights as `Learner.update`, in the cluster."""
-        return self._updated("update", rows, learning_rate, settings)
-
-    def _updated(self, method: str, *arguments: Any) -> Values:
-        values: Values = self.cluster.call(method, *arguments)
-        self.updates += 1
-        return values
+            for _ in scheduled:
+                yield self.cluster.call("collect")
+            for in_flight in reversed(range(in_flight)):
+                yield self.cluster.call("collect")
+        except GeneratorExit:  # the caller wants no more
+            for _ in range(in_flight):
+                self.cluster.call("collect")
+            raise
 
     def restore(self, state: Arrays) -> None:
         """Restore a state that `state` returned."""
         self.cluster.call("restore", {name: np.asarray(array) for name, array in state.items()})
-        self.updates = int(np.asarray(state["updates"], np.int64)[0])
-
-    def begin(self, weights: NDArray[np.float32]) -> None:
-        """Begin with these weights [P], with zero moments and no updates."""
-        self.cluster.call("begin", weights)
-        self.updates = 0
 
     def close(self) -> None:
         """End the processes, also those of other machines."""

@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 from argparse import ArgumentParser
-from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from evo.workers.channel import Packed
 from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
+CONFIG = "TF_CONFIG"
 GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
 FOLLOW, END = ("follow",), "end"  # in place of a call: do what the leader broadcasts; end that
 WORD = 4  # bytes; TensorFlow broadcasts whole numbers of this size
@@ -39,17 +40,12 @@ SET_FLAGS, UP = 0x8914, 0x1 | 0x40  # <linux/sockios.h>, <linux/if.h>: up and ru
 REQUEST = struct.Struct("16sh14x")  # struct ifreq
 
 
-@dataclass(frozen=True)
-class MemberSpec:
-    """What all processes of a learner on this machine have in common."""
+def prepare(_: LearnerOptions) -> None:
+    """Leave the network, before there is a second thread, and import TensorFlow for all forked processes.
 
-    options: LearnerOptions  # of one process
-    private: bool  # in a network namespace of their own
-
-
-def prepare(spec: MemberSpec) -> None:
-    """Leave the network, before there is a second thread, and import TensorFlow for all forked processes."""
-    if spec.private:
+    Where the user has set TF_CONFIG, processes of other machines are reached over the network.
+    """
+    if not os.environ.get(CONFIG):
         enter_private_network()
     devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
 
@@ -90,39 +86,30 @@ def _unshare() -> None:
             out.write(text)
 
 
-def join(spec: MemberSpec) -> Member:
-    """Join the cluster of TF_CONFIG; DeviceError where the GPU of this process is missing."""
-    pinned = os.environ.get(VISIBLE, NO_GPU)
-    if pinned != NO_GPU:
-        seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
-        if len(seen) != 1:  # else it would silently compute on the CPU
-            raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
-    try:
-        return Member(spec.options)
-    except tf.errors.OpError as error:
-        raise explained(error) from None
-
-
 class Member(Player):
     """One process of a cluster."""
 
-    fingerprint = ""
-
     def __init__(self, options: LearnerOptions) -> None:
-        config = json.loads(os.environ["TF_CONFIG"])
+        """Join the cluster of TF_CONFIG; DeviceError where the GPU of this process is missing."""
+        pinned = os.environ.get(VISIBLE, NO_GPU)
+        if pinned != NO_GPU:
+            seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
+            if len(seen) != 1:  # else it would silently compute on the CPU
+                raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
+        config = json.loads(os.environ[CONFIG])
         kind, index, cluster = config["task"]["type"], int(config["task"]["index"]), config["cluster"]
-        self._all_act = "chief" not in cluster
-        self._broadcasts = 0
+        self._all_act = options.strategy == "multiworker"
+        self._broadcasts = count(1)
         self._learner: TensorFlowLearner | None = None
-        tf = start_tensorflow(options)
-        tf.get_logger().setLevel("CRITICAL")  # the master reports a lost worker in one line
-        self._failures = tf.errors.OpError
-        if self._all_act:
-            replicas.replicas_of("multiworker", ())  # waits until all are there
-        elif kind == "chief":
-            replicas.served()
-        else:
-            self.server = _server(tf, cluster, kind, index, options)
+        try:
+            start_tensorflow(options)
+            tf.get_logger().setLevel("CRITICAL")  # the master reports a lost worker in one line
+            if self._all_act or kind == "chief":
+                self._replicas = replicas.replicas_of(options.strategy, ())
+            else:
+                self.server = _server(cluster, kind, index, options)
+        except tf.errors.OpError as error:
+            raise explained(error) from None
 
     def play(self, task: tuple[Any, ...]) -> Any:
         """Return the result of a call of the learner, with the help of all followers; or follow until the end."""
@@ -132,7 +119,7 @@ class Member(Player):
             if self._all_act:
                 self._broadcast(Packed.of(task).body)
             return self._act(*task)
-        except self._failures as error:
+        except tf.errors.OpError as error:
             failure = explained(error)
         raise failure  # outside of `except`, so that the traceback does not keep the tensors alive
 
@@ -166,12 +153,10 @@ class Member(Player):
 
     def _next(self) -> dict[str, int]:
         """Return the arguments of the next broadcast."""
-        self._broadcasts += 1
-        size = len(replicas.replicas_of("multiworker", ()).names)
-        return {"group_size": size, "group_key": GROUP, "instance_key": self._broadcasts}
+        return {"group_size": len(self._replicas.names), "group_key": GROUP, "instance_key": next(self._broadcasts)}
 
 
-def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
+def _server(cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
     """Start a server of TensorFlow, which serves in its own threads."""
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.thread_count,
@@ -186,15 +171,14 @@ def main() -> int:
     parser = ArgumentParser(description="Run one process of a learner on several machines; TF_CONFIG says which.")
     parser.add_argument("--threads", type=int, default=2, help="as learner.threads of the run")
     threads = parser.parse_args().threads
-    if "TF_CONFIG" not in os.environ:
+    if not os.environ.get(CONFIG):
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
     os.environ.setdefault(VISIBLE, NO_GPU)  # the CPU, like every process without a device of its own
-    servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
+    servers = "chief" in json.loads(os.environ[CONFIG])["cluster"]
     options = LearnerOptions(strategy="parameter-server" if servers else "multiworker", threads=threads)
-    spec = MemberSpec(options, private=False)
     try:
-        prepare(spec)
-        member = join(spec)
+        prepare(options)
+        member = Member(options)
         if servers:
             member.server.join()
         member.play(FOLLOW)

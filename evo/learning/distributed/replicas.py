@@ -87,15 +87,12 @@ class ReplicatedLearner(TensorFlowLearner):
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Prepare a learner as `Learner` does; DeviceError where a device is missing."""
         start_tensorflow(options)
-        self.options = options
-        self._replicas = self._found()
+        self._replicas: Any = replicas_of(options.strategy, tuple(options.devices))
         self.devices = len(self._replicas.names)
         super().__init__(network, options, loss, max_gradient_norm)
         self._arrays: Mapping[str, NDArray[Any]] = {}
-        self._compiled: Any = None
-
-    def _found(self) -> Any:
-        return replicas_of(self.options.strategy, tuple(self.options.devices))
+        self._names: list[str] = []  # of a loss's values, in the order of `_share_gradients`
+        self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
 
     def _scope(self) -> AbstractContextManager[Any]:
         scope: AbstractContextManager[Any] = self._replicas.scope()
@@ -107,8 +104,6 @@ class ReplicatedLearner(TensorFlowLearner):
 
     def _run(self, rows: Rows, *arguments: Any) -> Any:
         """Update by examples of the arrays, on all devices."""
-        if self._compiled is None:
-            self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
         shares = np.array_split(np.arange(len(rows)), self.devices)
         part = self._part_of(len(shares[0]))
         return self._compiled(self._replicas.distributed(lambda i: self._share(rows, shares[i], part)), *arguments)
@@ -124,31 +119,42 @@ class ReplicatedLearner(TensorFlowLearner):
     def _step(self, shares: Any, *arguments: Any) -> Any:
         """Update the weights by a batch; return the values of its examples, and the gradient's norm."""
         blank, rate, powers, settings = arguments
-        names: list[str] = []
-
-        def compute(share: Any) -> list[Any]:
-            gradients, names[:], values = self._share_gradients(share, blank, settings)
-            return [*gradients, values]
-
-        *gradients, values = self._replicas.summed(compute, shares)
+        *gradients, values = self._replicas.summed(lambda share: self._share_gradients(share, blank, settings), shares)
         norm = self._clip_and_apply(gradients, rate, powers)
-        return {name: values[0][k] for k, name in enumerate(names)}, norm
+        return {name: values[0][k] for k, name in enumerate(self._names)}, norm
 
-    def _share_gradients(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
-        """Return `_gradients` of a share."""
+    def _share_gradients(self, share: Any, blank: Any, settings: Any) -> list[Any]:
+        """Return the gradients of a share, and behind them the values of its examples."""
         arrays = {name: array for name, array in share.items() if name != "place"}
-        return self._gradients(
+        gradients, self._names, values = self._gradients(
             lambda i: {name: array[i] for name, array in arrays.items()}, share["place"], blank, settings
         )
+        return [*gradients, values]
 
     def fingerprint(self) -> str:
         """Return the fingerprint of `TensorFlowLearner`, with the strategy and its devices."""
         return f"{super().fingerprint()}, {self.options.strategy} on {', '.join(self._replicas.names)}"
 
 
+class Served:
+    """The workers of a cluster that this process coordinates."""
+
+    def __init__(self) -> None:
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope  # of the parameter server
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.names = [f"worker {i}" for i in range(resolver.cluster_spec().num_tasks("worker"))]
+
+
 @cache
-def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Towers | Synchronous:
-    """Return the replicas of a strategy on these devices: all GPUs, or else all CPUs, where none is named."""
+def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Towers | Synchronous | Served:
+    """Return the replicas of a strategy on these devices: all GPUs, or else all CPUs, where none is named.
+
+    A process joins the cluster of a strategy once, and waits until all are there.
+    """
+    if strategy == "parameter-server":
+        return Served()
     if strategy == "multiworker":
         made = tf.distribute.MultiWorkerMirroredStrategy()
         return Synchronous(made, [f"worker {i}" for i in range(made.num_replicas_in_sync)])
@@ -176,23 +182,6 @@ def present(wanted: Sequence[str]) -> list[str]:
     return [f"/{name}" for name in wanted or there["GPU"] or there["CPU"]]
 
 
-class Served:
-    """The workers of a cluster that this process coordinates."""
-
-    def __init__(self) -> None:
-        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        strategy = tf.distribute.ParameterServerStrategy(resolver)
-        self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope  # of the parameter server
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.names = [f"worker {i}" for i in range(resolver.cluster_spec().num_tasks("worker"))]
-
-
-@cache
-def served() -> Served:
-    """Return the cluster that this process joins once."""
-    return Served()
-
-
 class ServedLearner(ReplicatedLearner):
     """A learner whose weights are on a parameter server, and whose gradients come from workers that may be killed.
 
@@ -205,12 +194,8 @@ class ServedLearner(ReplicatedLearner):
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         super().__init__(network, options, loss, max_gradient_norm)
         self._in_flight: deque[tuple[list[Any], float]] = deque()
-        self._names: list[str] = []
-        self._gradients_of: Any = None
-        self._applied: Any = None
-
-    def _found(self) -> Any:
-        return served()
+        self._gradients_of = tf.function(self._share_gradients, autograph=False, reduce_retracing=True)
+        self._applied = tf.function(self._clip_and_apply, autograph=False)
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights as `Learner.update`, and wait for it."""
@@ -219,8 +204,6 @@ class ServedLearner(ReplicatedLearner):
 
     def schedule(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> None:
         """Start to compute the gradient of a batch: on all workers, or with staleness on one of them."""
-        if self._gradients_of is None:
-            self._gradients_of = tf.function(self._computed, autograph=False, reduce_retracing=True)
         sharing = 1 if self.options.staleness else self.devices
         shares = np.array_split(np.arange(len(rows)), sharing)
         part = self._part_of(len(shares[0]))
@@ -228,13 +211,11 @@ class ServedLearner(ReplicatedLearner):
         for places in shares:
             share = {key: tf.constant(array) for key, array in self._share(rows, places, part).items()}
             arguments = (share, tf.zeros(len(rows)), scalars(settings))
-            jobs.append((arguments, served().coordinator.schedule(self._gradients_of, args=arguments)))
+            jobs.append((arguments, self._scheduled(arguments)))
         self._in_flight.append((jobs, learning_rate))
 
     def collect(self) -> Values:
         """Wait for the gradient that was scheduled first, and update the weights by it."""
-        if self._applied is None:
-            self._applied = tf.function(self._clip_and_apply, autograph=False)
         jobs, learning_rate = self._in_flight.popleft()
         fetched = [self._fetched(*job) for job in jobs]
         *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*fetched, strict=True)]
@@ -247,9 +228,8 @@ class ServedLearner(ReplicatedLearner):
             try:
                 return future.fetch()
             except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError):
-                future = served().coordinator.schedule(self._gradients_of, args=arguments)
+                future = self._scheduled(arguments)
         return future.fetch()
 
-    def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
-        gradients, self._names, values = self._share_gradients(share, blank, settings)
-        return [*gradients, values]
+    def _scheduled(self, arguments: Any) -> Any:
+        return self._replicas.coordinator.schedule(self._gradients_of, args=arguments)

@@ -52,7 +52,7 @@ def test_a_call_comes_back_as_it_was_sent_from_a_leader_that_echoes(cluster: Clu
 
 def test_a_worker_that_can_be_done_without_is_noted(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     lost(cluster, "worker 1")
-    cluster._find_lost()
+    assert cluster.call("update") == ("update",)
     assert "worker 1 was killed by SIGKILL" in capsys.readouterr().err
 
 
@@ -61,7 +61,7 @@ def test_where_who_started_the_processes_is_gone_too_a_line_says_so(cluster: Clu
     lost(cluster, name, cluster._fork_server._process.pid)
     told = f"the learner's {name} ended, and the fork server too, and .* resume the run"
     with pytest.raises(ResourceError, match=told):
-        cluster._find_lost()
+        cluster.call("update")
     assert all(process.channel.fileno() < 0 for process in cluster.processes)
 
 

@@ -177,9 +177,10 @@ def test_updates_that_run_ahead_survive_a_killed_worker_too_and_each_is_counted_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["parameter server", "coordinator"])
-def test_who_holds_the_weights_cannot_be_done_without(tmp_path: Path, victim: str) -> None:
-    learned_by = learned(tmp_path, {f"killed:{victim}": {"strategy": "parameter-server"}})
+@pytest.mark.parametrize(("victim", "staleness"), [("parameter server", 2), ("coordinator", 0)])
+def test_who_holds_the_weights_cannot_be_done_without(tmp_path: Path, victim: str, staleness: int) -> None:
+    options = {"strategy": "parameter-server", "staleness": staleness}
+    learned_by = learned(tmp_path, {f"killed:{victim}": options})
     told = json.loads(str(of(learned_by, f"killed:{victim}")["told"]))
     assert told["code"] == 5
     assert f"the learner's {victim} was killed by SIGKILL" in told["error"]
