@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from evo.config.environments import curriculum_of, environment_of, file_here
@@ -224,47 +225,48 @@ def _identifier_mistakes(model: type[Section], values: Mapping[str, Any]) -> lis
     options, wrong = validate(model, "environment", {"id": values["id"]} if "id" in values else {})
     if options is None:
         return wrong
-    return [mistake for mistake in _made(options, lambda environment: environment.shape) if "id" in mistake.path]
+    with _noted(wrong):
+        _ = environment_of(options).shape
+    return [mistake for mistake in wrong if "id" in mistake.path]
 
 
 def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) -> tuple[Policy, list[Mistake]]:
     """Return the policy resolved for an environment, and what is wrong with its network or the algorithm there."""
-    fitted = [policy]
-
-    def build(environment: Environment) -> None:
+    mistakes = list[Mistake]()
+    with _noted(mistakes):
+        environment = environment_of(options)
         entries = environment.entries if policy.inputs else None
-        fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0, entries)
-        if algorithm and algorithm.learns and not algorithm.output and fitted[0].output:
-            raise ConfigurationError("policy.output: this algorithm learns linear outputs; leave this option out")
+        policy = policy.resolved(environment.codes if policy.has_codes else 0, entries)
+        learns = algorithm is not None and algorithm.learns
         if algorithm and algorithm.output:
-            fitted[0] = fitted[0].model_copy(update={"output": algorithm.output})
-        if environment.problem is not None and fitted[0] != Policy().resolved():
+            policy = policy.model_copy(update={"output": algorithm.output})
+        elif learns and policy.output:
+            raise ConfigurationError("policy.output: this algorithm learns linear outputs; leave this option out")
+        if environment.problem is not None and policy != Policy().resolved():
             raise ConfigurationError("policy: a fitness function has no network; leave this section out")
-        if algorithm and algorithm.learns and environment.problem is not None:
+        if environment.problem is not None and learns:
             raise ConfigurationError(
                 "run.algorithm: a fitness function has no steps to learn from; evolve it, as with sep_cma_es or ga"
             )
-        extra = algorithm.extra_outputs(environment) if algorithm else 0
-        network = Network.of(fitted[0], environment, extra)
-        if algorithm and algorithm.learns and not network.differentiable:
-            raise ConfigurationError(
-                "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
-            )
-        if algorithm and algorithm.learns and network.memory and not algorithm.remembers:
-            key = "memory" if fitted[0].memory else "layers"
-            raise ConfigurationError(
-                f"policy.{key}: this algorithm does not learn networks with memory; use ppo, a2c or pqn, or evolve it, "
-                "as with --algorithm ga"
-            )
+        network = Network.of(policy, environment, algorithm.extra_outputs(environment) if algorithm else 0)
         if algorithm:
-            _check_training(options, environment, algorithm)
-
-    mistakes = _made(options, build)
-    return fitted[0], mistakes
+            _check_training(policy, network, options, environment, algorithm)
+    return policy, mistakes
 
 
-def _check_training(options: EnvironmentOptions, environment: Environment, algorithm: AlgorithmOptions) -> None:
-    """Raise ConfigurationError where the algorithm cannot train in environments that change as these do."""
+def _check_training(
+    policy: Policy, network: Network, options: EnvironmentOptions, environment: Environment, algorithm: AlgorithmOptions
+) -> None:
+    """Raise ConfigurationError where the algorithm cannot train the network, or in environments as these change."""
+    if algorithm.learns and not network.differentiable:
+        raise ConfigurationError(
+            "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
+        )
+    if algorithm.learns and network.memory and not algorithm.remembers:
+        raise ConfigurationError(
+            f"policy.{'memory' if policy.memory else 'layers'}: this algorithm does not learn networks with memory; "
+            "use ppo, a2c or pqn, or evolve it, as with --algorithm ga"
+        )
     if len(options.changes) > 1 and (what := algorithm.needs_stationary_training):
         raise ConfigurationError(
             f"environment.training: {what} compares the fitness of generations, but with a list of tables they train "
@@ -287,12 +289,12 @@ def _check_training(options: EnvironmentOptions, environment: Environment, algor
             )
 
 
-def _made(options: Any, use: Callable[[Environment], object]) -> list[Mistake]:
+@contextmanager
+def _noted(mistakes: list[Mistake]) -> Iterator[None]:
+    """Add what a ConfigurationError says, which begins with a key, to mistakes."""
     try:
-        use(environment_of(options))
+        yield
     except ConfigurationError as error:
         name, _, text = str(error).partition(": ")
-        if name.startswith("game "):  # a function of it failed
-            return [Mistake(("environment", "id"), str(error))]
-        return [Mistake(tuple(name.split(".")), text)]
-    return []
+        of_game = name.startswith("game ")  # a function of it failed
+        mistakes.append(Mistake(("environment", "id"), str(error)) if of_game else Mistake(tuple(name.split(".")), text))

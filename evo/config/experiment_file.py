@@ -176,17 +176,13 @@ class ExperimentFile:
 def _text(path: str | Path, file: str) -> str:
     try:
         # A pipe without a writer would block an ordinary open forever.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        try:
-            kind = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(kind):
-                raise ConfigurationError(f"{file}: is a directory, not an experiment; `evo resume` continues a run")
-            if not stat.S_ISREG(kind):
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise ConfigurationError(f"{file}: is not a regular file")
-            with open(descriptor, "rb", closefd=False) as opened:
-                data = opened.read(LARGEST + 1)
-        finally:
-            os.close(descriptor)
+            data = opened.read(LARGEST + 1)
+    except IsADirectoryError as error:
+        told = "is a directory, not an experiment; `evo resume` continues a run"
+        raise ConfigurationError(f"{file}: {told}") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, FileNotFoundError):
