@@ -20,11 +20,12 @@ from rich.console import Console
 
 from benchmarks.browser import chromium, missing, opened
 from benchmarks.peers import ROOT
-from evo.cli.commands.watch import Champions, MetricsTail
+from evo.cli.commands.watch import Champions
 from evo.cli.terminal.screen import Screen
 from evo.config.experiment import Experiment
 from evo.games.pictures import save_film
 from evo.run import Row
+from evo.store.metrics import MetricsTail
 from evo.store.run import Run
 from evo.training.testing import playing, record
 

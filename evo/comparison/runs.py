@@ -26,13 +26,12 @@ from evo.errors import (
     first_line,
 )
 from evo.files.hashing import FORKED_FROM, first_run
-from evo.files.layout import CHAMPION, CONFIG, MANIFEST, START, distinguished
+from evo.files.layout import CHAMPION, MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score
 from evo.store.run import Run
 from evo.store.sandbox import reading_several
-from evo.store.store import Store
 from evo.toml import value_text
 from evo.training.session import known_champion
 
@@ -64,8 +63,8 @@ def with_copies(experiment: Experiment, directories: Iterable[Path]) -> Experime
     begun, copies = not start or Path(start).exists(), dict(experiment.copies)
     for directory in directories if gone or not begun else ():
         with suppress(EvoError):  # reported when it is the turn of the run
-            known = Experiment.load(directory / CONFIG, resolved=True, hosts="ignored").copies.items() if gone else ()
-            copies |= {name: copy for name, copy in known if name in gone and copy.exists()}
+            known = Run(directory).config.copies if gone else {}
+            copies |= {name: copy for name, copy in known.items() if name in gone and copy.exists()}
         if not begun and (copy := directory / START).exists():
             run, begun = experiment.run.model_copy(update={"init_from": str(copy)}), True
             experiment = replace(experiment, run=run)
@@ -129,7 +128,7 @@ def trained_run(run: PlannedRun) -> ComparedRun | None:
     """Return the result of a run; None where it has not ended, or is not tested. DataError: it is damaged."""
     if not (run.directory / MANIFEST).exists():
         return None
-    store, experiment = Store.read(run.directory), run.experiment
+    store, experiment = Run(run.directory).store, run.experiment
     champion = known_champion(store, experiment) if store.next_generation else None
     if champion is None:
         return None
@@ -144,13 +143,13 @@ def trained_run(run: PlannedRun) -> ComparedRun | None:
 def failed_run(run: PlannedRun, why: BaseException) -> ComparedRun:
     """Return that a run failed, with what it had played."""
     outside = isinstance(why, ResourceError | MemoryError) and not isinstance(why, PoisonError)
-    failed = ComparedRun(run.method, run.experiment, run.directory, failure=first_line(why), outside=outside)
-    failed = replace(failed, memory=isinstance(why, OutOfMemoryError | MemoryError))
-    try:
-        store = Store.read(run.directory)
-    except DataError:
-        return failed
-    return replace(failed, generations=store.next_generation, spent=store.spent)
+    memory, done, spent = isinstance(why, OutOfMemoryError | MemoryError), 0, NOTHING
+    with suppress(DataError):  # there is no run
+        store = Run(run.directory).store
+        done, spent = store.next_generation, store.spent
+    return ComparedRun(
+        run.method, run.experiment, run.directory, done, spent, failure=first_line(why), outside=outside, memory=memory
+    )
 
 
 def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
@@ -159,7 +158,7 @@ def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
     for run in planned:
         if (run.directory / MANIFEST).exists():
             try:
-                identity = Store.read(run.directory).identity
+                identity = Run(run.directory).store.identity
             except DataError:
                 continue  # reported when its turn comes
             changed = difference(identity, run.experiment.identity(), run.experiment.environment)
@@ -223,8 +222,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 def _compared(method: str, run: Run, shared: str) -> ComparedRun:
     done, identity = run.store.next_generation, run.store.identity
-    found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
-    found = replace(found, game_code=game_code_of(run))
+    found = ComparedRun(method, run.config, run.directory, done, run.store.spent, game_code=game_code_of(run))
     try:
         score = run.test
     except DataError as error:

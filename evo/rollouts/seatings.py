@@ -22,7 +22,7 @@ from evo.games.primitives import clock_of
 from evo.games.seats import NOBODY
 from evo.networks.network import Network
 from evo.records import GOES_ON
-from evo.rollouts.action_rules import baseline_action, choose_action
+from evo.rollouts.action_rules import baseline_action, choose
 from evo.rollouts.rollout import LanesKernel
 
 kernel_cache.use(__name__)
@@ -48,9 +48,7 @@ def _move(state, rules, masked, index, scores, number, rule, seeds, allowed, luc
         if number < 0:
             action = baseline_action(state, rules, masked, b, number, seeds[b], allowed, luck)
         else:
-            if masked is not None:
-                contract.mask(state, rules, b, allowed)
-            action = choose_action(scores, index.shape[0], k, allowed, rule, 0.0, seeds[b], state.clock.steps[b])
+            action, _ = choose(state, rules, masked, b, seeds[b], scores, index.shape[0], k, rule, 0.0, allowed, None)
         if action < 0:
             return k
         actions[b] = action

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError, counted, notice
-from evo.files.durable import append, checksummed, lines_of, parted, resources, without_checksum
+from evo.files.durable import append, checksummed, lines_of, open_regular, parted, resources, without_checksum
 from evo.files.layout import EVALUATIONS, METRICS
 
 if TYPE_CHECKING:
@@ -112,6 +112,42 @@ class MetricsFile:
         except (DataError, ResourceError) as error:
             return f"{error}; nothing is removed from it, and the run goes on"
         return ""
+
+
+class MetricsTail:
+    """The lines of metrics.jsonl as they are appended, as `metrics_in`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path, self._offset = directory / METRICS, 0
+        self._pending: dict[int, dict[str, Any]] = {}
+        self._next = 0  # generation
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield each generation once, in order; the newest waits for the next call, as its test score comes later."""
+        quiet = not self._take()
+        ready = sorted(self._pending)[: None if quiet else -1]
+        for generation in ready:
+            self._next = generation + 1
+            yield self._pending.pop(generation)
+
+    def _take(self) -> bool:
+        """Take in what was appended, and return whether that was anything; an incomplete last line waits."""
+        try:
+            with open_regular(self._path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+                if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
+                    self._offset = 0
+                file.seek(self._offset)
+                data = file.read()
+        except (OSError, DataError, ResourceError):  # not there yet, or no file
+            return False
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for text in whole.split(b"\n"):
+            with suppress(ValueError):
+                line = metrics_in(text)
+                if line["generation"] >= self._next:
+                    self._pending[line["generation"]] = line
+        return bool(whole)
 
 
 def metrics_in(text: bytes) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from evo.errors import (
 )
 from evo.files.lock import held
 from evo.plugins import registry
-from evo.store.store import Store
+from evo.store.run import Run
 from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
 from evo.sweeps.trials import TRIED, Axis, PlannedSweep, Trial, Values, axes_of
 
@@ -240,7 +240,7 @@ def _refuse_longer(run: PlannedRun | ComparedRun, generations: int, then: str) -
 def _generations_in(directory: Path) -> int:
     """Return how many generations a run has; 0 where it is gone, or cannot be read."""
     with suppress(DataError):
-        return Store.read(directory).next_generation
+        return Run(directory).store.next_generation
     return 0
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.cli.commands.watch import MetricsTail
 from evo.errors import ConfigurationError, extra
 from evo.exports.metrics import columns, csv_of
 from evo.files.durable import checksummed, without_checksum
-from evo.store.metrics import MetricsFile
+from evo.store.metrics import MetricsFile, MetricsTail
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import ROOT, SMALL, called

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add
-from evo.errors import DataError, ResourceError, counted
-from evo.files.durable import open_regular
-from evo.files.layout import CHAMPION, METRICS
-from evo.store.metrics import metrics_in
+from evo.errors import DataError, counted
+from evo.files.layout import CHAMPION
+from evo.store.metrics import MetricsTail
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
@@ -69,42 +65,6 @@ def main(arguments: Namespace) -> int:
             display.say(f"note: {note}")
         display.say(f"the run has ended after {counted(done, 'generation')}{more}")
     return 0
-
-
-class MetricsTail:
-    """The lines of metrics.jsonl as they are appended, as `metrics_in`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path, self._offset = directory / METRICS, 0
-        self._pending: dict[int, dict[str, Any]] = {}
-        self._next = 0  # generation
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """Yield each generation once, in order; the newest waits for the next call, as its test score comes later."""
-        quiet = not self._take()
-        ready = sorted(self._pending)[: None if quiet else -1]
-        for generation in ready:
-            self._next = generation + 1
-            yield self._pending.pop(generation)
-
-    def _take(self) -> bool:
-        """Take in what was appended, and return whether that was anything; an incomplete last line waits."""
-        try:
-            with open_regular(self._path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
-        except (OSError, DataError, ResourceError):  # not there yet, or no file
-            return False
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for text in whole.split(b"\n"):
-            with suppress(ValueError):
-                line = metrics_in(text)
-                if line["generation"] >= self._next:
-                    self._pending[line["generation"]] = line
-        return bool(whole)
 
 
 class Champions:

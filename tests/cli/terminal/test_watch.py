@@ -9,10 +9,11 @@ from threading import Event, Thread
 
 import pytest
 
-from evo.cli.commands.watch import Champions, MetricsTail
+from evo.cli.commands.watch import Champions
 from evo.config.experiment import Experiment
 from evo.files.durable import with_checksum
 from evo.files.lock import acquire, is_running, release
+from evo.store.metrics import MetricsTail
 from tests.helpers.calling import called, command
 
 
