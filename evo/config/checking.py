@@ -161,31 +161,30 @@ def play_here(tables: dict[str, Any], backend: object) -> None:
 
 def forget_hosts(tables: Mapping[str, Any], used: bool = True) -> None:
     """Replace hosts in the tables of a file, but not those that the chosen backend has, unless `used` is true."""
-    values: Any = tables.get("workers")
     chosen = _value_of(tables, "workers", "backend")
-    for model, key, usual in _naming_hosts(values):
-        if values[key] not in usual and (used or model != chosen):
-            values[key] = usual[-1]
+    for backend, key, usual in _named_hosts(tables):
+        if used or backend != chosen:
+            tables["workers"][key] = usual[-1]
 
 
 def _hosts(source: ExperimentFile) -> list[Mistake]:
     """Return a mistake for every host that is named in a file, where only the command line may name it."""
-    values: Any = source.tables.get("workers")
     mistakes = []
-    for _, key, usual in _naming_hosts(values) if source.hosts != "kept" else ():
-        if values[key] not in usual and not (source.hosts == "typed" and source.is_typed("workers", key)):
+    for _, key, usual in _named_hosts(source.tables) if source.hosts != "kept" else ():
+        if source.hosts != "typed" or not source.is_typed("workers", key):
             names = " or ".join(f'"{one}"' for one in usual)
-            word = shlex.quote(f"workers.{key}={values[key]}"[:300])
+            word = shlex.quote(f"workers.{key}={source.tables['workers'][key]}"[:300])
             mistakes.append(Mistake(("workers", key), HOST.format(names, word)))
     return mistakes
 
 
-def _naming_hosts(values: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return the options that name hosts among these of [workers]: backend, key, and the values a file may have."""
+def _named_hosts(tables: Mapping[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the options of [workers] that name hosts: backend, key, and the values that a file may have."""
+    values = tables.get("workers")
     if not isinstance(values, Mapping) or not values.keys() - WorkersOptions.model_fields.keys():
         return []
     hosts = ((name, *one) for name, model in _backends().items() for one in model.in_files.items())
-    return [(name, key, usual) for name, key, usual in hosts if key in values]
+    return [(name, key, usual) for name, key, usual in hosts if key in values and values[key] not in usual]
 
 
 def _backends() -> dict[str, type[WorkersOptions]]:
@@ -296,5 +295,6 @@ def _noted(mistakes: list[Mistake]) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         name, _, text = str(error).partition(": ")
-        of_game = name.startswith("game ")  # a function of it failed
-        mistakes.append(Mistake(("environment", "id"), str(error)) if of_game else Mistake(tuple(name.split(".")), text))
+        if name.startswith("game "):  # a function of it failed
+            name, text = "environment.id", str(error)
+        mistakes.append(Mistake(tuple(name.split(".")), text))

@@ -103,7 +103,7 @@ class Experiment:
         if resolved:
             copies = copies_in(folder, opponents).items()  # of what was typed, the run has none
             experiment = replace(experiment, copies={name: one for name, one in copies if ignored or one.exists()})
-        if resolved and any(change.partition("=")[0].strip() == "run.init_from" for change in changes):
+        if resolved and source.is_typed("run", "init_from"):
             return experiment
         copy = folder / (START if resolved else start)
         copied = copy.exists() and (resolved or not Path(start).exists())
@@ -125,13 +125,11 @@ class Experiment:
     @classmethod
     def of_champion(cls, file: Path, about: Mapping[str, Any], **flags: object) -> Experiment:
         """Return the experiment of a champion's description; flags and errors as in `load`."""
-        environment = about.get("environment")
-        identifier = environment.get("id") if isinstance(environment, Mapping) else None
-        require_plug_ins(f"{printable(str(file))}: this champion", about.get("algorithm"), identifier)
         sections: dict[str, Any] = {"run": {name: about.get(name) for name in ("algorithm", "seed")}}
         for name in ("environment", "policy"):
             values = about.get(name)
             sections[name] = {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
+        require_plug_ins(f"{printable(str(file))}: this champion", *_named(sections))
         source = ExperimentFile(printable(str(file)), sections, {})
         source.apply((), flags)
         return cls._checked(source, file)

@@ -90,7 +90,6 @@ class ReplicatedLearner(TensorFlowLearner):
         self._replicas: Any = replicas_of(options.strategy, tuple(options.devices))
         self.devices = len(self._replicas.names)
         super().__init__(network, options, loss, max_gradient_norm)
-        self._arrays: Mapping[str, NDArray[Any]] = {}
         self._names: list[str] = []  # of a loss's values, in the order of `_share_gradients`
         self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
 
@@ -100,7 +99,7 @@ class ReplicatedLearner(TensorFlowLearner):
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Keep the arrays that batches are gathered from, each [M, ...], without a copy."""
-        self._arrays = data
+        self._data = dict(data)
 
     def _run(self, rows: Rows, *arguments: Any) -> Any:
         """Update by examples of the arrays, on all devices."""
@@ -113,7 +112,7 @@ class ReplicatedLearner(TensorFlowLearner):
         padded = np.full(max(-(-len(places) // part), 1) * part, len(rows), np.int32)
         padded[: len(places)] = places
         chosen = rows[np.where(padded < len(rows), padded, 0)]
-        share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._arrays.items()}
+        share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._data.items()}
         return {**share, "place": padded.reshape(-1, part)}
 
     def _step(self, shares: Any, *arguments: Any) -> Any:
