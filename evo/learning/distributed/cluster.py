@@ -219,11 +219,11 @@ class ClusterLearner(Learner):
         tf_config = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
         self._alone = not tf_config  # no process is on another machine
         places = list(environments(options, tf_config))
-        each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
-        here = "evo.learning.distributed.member"
-        spec = WorkerSpec(f"{here}:Member", each, f"{here}:prepare", deadline=0)
+        own = options.model_copy(update={"devices": []})  # each sees one alone
+        module = "evo.learning.distributed.member"
+        spec = WorkerSpec(f"{module}:Member", own, f"{module}:prepare", deadline=0)
         self.cluster = Cluster(options.strategy, ForkServer(spec, options.thread_count), places)
-        self.cluster.call("make", network, options.model_copy(update={"devices": []}), loss, max_gradient_norm)
+        self.cluster.call("make", network, own, loss, max_gradient_norm)
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
@@ -237,7 +237,8 @@ class ClusterLearner(Learner):
         try:
             for _ in scheduled:
                 yield self.cluster.call("collect")
-            for in_flight in reversed(range(in_flight)):
+            while in_flight:
+                in_flight -= 1
                 yield self.cluster.call("collect")
         except GeneratorExit:  # the caller wants no more
             for _ in range(in_flight):
