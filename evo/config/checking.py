@@ -219,7 +219,7 @@ def _unknown_key(sections: Mapping[str, Section], path: tuple[str, ...]) -> list
     return []
 
 
-def _identifier_mistakes(model: type[Section], values: Mapping[str, Any]) -> list[Mistake]:
+def _identifier_mistakes(model: type[EnvironmentOptions], values: Mapping[str, Any]) -> list[Mistake]:
     """Return what is wrong with the id of an environment, whatever else is wrong with its section."""
     options, wrong = validate(model, "environment", {"id": values["id"]} if "id" in values else {})
     if options is None:
