@@ -18,12 +18,13 @@ FAULTS = [
 
 
 def found_in(name: str) -> dict[str, bool]:
-    """Return the tests of a file, and whether each is a long one."""
+    """Return the tests of a file, and whether each is a long one, or has long cases."""
     tree = ast.parse((ROOT / "tests" / f"{name}.py").read_bytes())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
     of_all = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
     return {
-        node.name: any("mark.long" in ast.unparse(one) for one in (*of_all, *node.decorator_list)) for node in functions
+        node.name: any(re.search(r"mark\.long|\bsampled\(", ast.unparse(one)) for one in (*of_all, *node.decorator_list))
+        for node in functions
     }
 
 
@@ -37,12 +38,16 @@ def test_every_row_ends_with_a_command_whose_tests_exist(row: str) -> None:
     long = []
     for file, test in re.findall(r"tests/([\w/]+)\.py(?:::(\w+))?", command[2]):
         found = found_in(file)
-        if test:
-            assert test in found
-            long.append(found[test])
-        for word in re.findall(r"\w+", (command[3] or "")[4:]):
-            assert word == "or" or any(word in name for name in found)
-    assert not long or bool(command[1]) == any(long)  # a long one needs the flag, others do not
+        assert not test or test in found
+        words = [word for word in re.findall(r"\w+", (command[3] or "")[4:]) if word != "or"]
+        for word in words:
+            assert any(word in name for name in found)
+        long += [
+            is_long
+            for name, is_long in found.items()
+            if name == test or not (test or (words and not any(word in name for word in words)))
+        ]
+    assert bool(command[1]) == any(long)  # a long one needs the flag, others do not
 
 
 def test_the_page_has_rows() -> None:
