@@ -109,7 +109,7 @@ METHODS = (
     Column("± within a champion", lambda one: number(one.within),
            "half the width of the interval of one champion's score; more test episodes shrink it"),
     Column("frames a run", lambda one: _known("{:,.0f}", one.frames),
-           "environment steps of training and validation, mean over the seeds"),
+           "environment steps of training, mean over the seeds"),
     Column("forward passes", lambda one: _known("{:,.0f}", one.forward_passes),
            "outputs of networks computed, one per observation"),
     Column("multiply-adds", lambda one: _known("{:.3g}", one.multiply_adds),

@@ -125,7 +125,7 @@ def _multiple(signs: Signs, parents: int) -> int:
 def noisy_selection(signs: Signs) -> Check | None:
     """Look for selection by luck. Means over many candidates average it out, so less signal is enough for them."""
     signal, episodes = signs.late("signal_to_noise"), signs.episodes
-    averages = signs.option("parents") is None or signs.option("crossover") == "mean"
+    averages = signs.section == "es" or signs.option("parents") is None or signs.option("crossover") == "mean"
     if math.isnan(signs.late("improving")) and averages:
         return None if math.isnan(signal) else Check(f"signal to noise {figure(signal)}")
     if math.isnan(signal):

@@ -163,7 +163,7 @@ def check_q_learning(environment: Any, symmetry: bool) -> None:
     if environment.continuous:
         raise ConfigurationError(
             "run.algorithm: Q-learning chooses among discrete actions, and this environment's are continuous; use "
-            "ppo, a2c or reinforce"
+            "ppo, a2c, reinforce, sac or td3"
         )
     if symmetry and not environment.symmetry:
         raise ConfigurationError("symmetry: this environment declares no symmetry; use symmetry = false")

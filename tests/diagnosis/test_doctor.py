@@ -99,6 +99,15 @@ def test_what_is_wrong_is_named_with_numbers_and_options_that_can_be_typed(
         Experiment.load(tmp_path / "run.toml", f"run.algorithm={algorithm}", *sets, *changes)
 
 
+@pytest.mark.parametrize(("algorithm", "sets"), [("es", ()), ("ga", ("ga.crossover=mean",)), ("sep_cma_es", ())])
+def test_luck_is_not_blamed_where_the_mean_of_many_candidates_goes_on(
+    tmp_path: Path, algorithm: str, sets: tuple[str, ...]
+) -> None:
+    row = {**EVOLVING, "signal_to_noise": 0.1, "improving": float("nan"), "neutral": float("nan")}
+    committed(tmp_path / "run", algorithm, [row] * GENERATIONS, *sets)
+    assert "noisy_selection" not in {found["name"] for found in doctor(tmp_path / "run")["findings"]}
+
+
 @pytest.mark.parametrize("algorithm", HEALTHY)
 def test_of_a_healthy_run_one_line_says_what_was_looked_at(tmp_path: Path, algorithm: str) -> None:
     committed(tmp_path / "run", algorithm, [HEALTHY[algorithm]] * GENERATIONS)
