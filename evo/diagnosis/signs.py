@@ -65,9 +65,9 @@ class Signs:
         return float(np.nansum(self.column(name)[1:]))
 
     def option(self, name: str) -> Any:
-        """Return a number among the options of the algorithm's section, or None where it has no such option."""
+        """Return a number or a word among the algorithm's options, or None where it has no such option."""
         value = self.options.model_dump().get(name)
-        return value if isinstance(value, int | float) else None
+        return value if isinstance(value, int | float | str) else None
 
     def set(self, name: str, value: object) -> str:
         """Return the words on the command line that set an option of the algorithm's section."""
