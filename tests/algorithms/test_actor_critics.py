@@ -410,6 +410,7 @@ def test_a_fork_may_change_options_and_algorithm(
         assert [int(array) for array in run.load()["policy_frames"]] == [counted]
 
 
+@pytest.mark.long
 def test_a_fork_to_an_algorithm_of_other_outputs_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     summary_of(tmp_path, "tiny.toml", "--run-dir", "first", "--generations", 1)

@@ -329,6 +329,7 @@ def test_a_master_that_costs_twenty_times_as_much_as_measured_does_not_pass_the_
     assert not any(limit.reached(limit.value) for limit in wrong.limits), wrong.limits
 
 
+@pytest.mark.long
 def test_every_part_of_a_generation_costs_the_master_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     costs = master_of_a_run("ga_snake", 64, 2, turns=1)

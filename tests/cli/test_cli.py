@@ -208,11 +208,14 @@ def test_a_reader_that_has_read_enough_is_no_failure(experiment: Path) -> None:
 )
 @pytest.mark.parametrize(
     ("line", "why"),
-    [
-        ("{} > /dev/full", "No space left on device"),
-        ("{} >&-", "Bad file descriptor"),
-        ("ulimit -f 0; {} > $FILE", "File too large"),
-    ],
+    sampled(
+        [
+            ("{} > /dev/full", "No space left on device"),
+            ("{} >&-", "Bad file descriptor"),
+            ("ulimit -f 0; {} > $FILE", "File too large"),
+        ],
+        *range(2),
+    ),
 )
 def test_what_standard_output_has_lost_is_an_error_where_it_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, line: str, why: str
@@ -224,6 +227,7 @@ def test_what_standard_output_has_lost_is_an_error_where_it_was_asked_for(
     assert done.stderr == f"standard output: {why}; what was printed is not complete\n"
 
 
+@pytest.mark.long
 def test_where_no_temporary_directory_takes_a_file_that_is_said() -> None:
     line = f"ulimit -f 0; exec {sys.executable} -m evo evaluate champions/ppo_snake_full.h5 --episodes 1"
     ended = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -246,16 +250,19 @@ def make(*_): ...
 
 @pytest.mark.parametrize(
     ("trouble", "code", "said"),
-    [
-        ("raise RuntimeError('broken\\x1b[2J')", 2, "its import ended with RuntimeError: broken"),
-        ("raise SystemExit(0)", 2, "its import ended with sys.exit(0)"),
-        ("raise MemoryError", 5, "out of memory"),
-        ("raise OSError(28, 'No space left on device')", 5, "No space left"),
-        ("raise OSError(13, 'odd')", 2, "its import ended with PermissionError: [Errno 13] odd"),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "interrupted"),
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "interrupted"),
-        ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)", 129, "interrupted"),
-    ],
+    sampled(
+        [
+            ("raise RuntimeError('broken\\x1b[2J')", 2, "its import ended with RuntimeError: broken"),
+            ("raise SystemExit(0)", 2, "its import ended with sys.exit(0)"),
+            ("raise MemoryError", 5, "out of memory"),
+            ("raise OSError(28, 'No space left on device')", 5, "No space left"),
+            ("raise OSError(13, 'odd')", 2, "its import ended with PermissionError: [Errno 13] odd"),
+            ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "interrupted"),
+            ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "interrupted"),
+            ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)", 129, "interrupted"),
+        ],
+        *range(2),
+    ),
 )
 def test_however_it_ends_the_last_line_is_the_summary(
     trouble: str, code: int, said: str, experiment: Path, tmp_path: Path
@@ -271,6 +278,7 @@ def test_however_it_ends_the_last_line_is_the_summary(
     assert last(done)["status"] == ("interrupted" if code > 100 else "failed")
 
 
+@pytest.mark.long
 def test_a_hang_up_that_is_ignored_stays_ignored(experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "troubled.py").write_text(PLUGIN.format(trouble="os.kill(os.getpid(), signal.SIGHUP)"))
     command = ["sh", "-c", f"trap '' HUP; exec {sys.executable} -m evo run {experiment} --plugin troubled --dry-run"]

@@ -68,6 +68,7 @@ def test_without_a_number_it_is_a_test_episode_of_median_score(small: Path) -> N
     assert last.startswith(f"test episode {episode}: score {facts['score']:g} after ")
 
 
+@pytest.mark.long
 def test_an_episode_that_is_asked_for_is_shown_without_its_rank(small: Path) -> None:
     for episode in (0, 5):
         out, _ = called(small, "replay", "run", "--episode", episode, "--json", program="evo")
@@ -76,6 +77,7 @@ def test_an_episode_that_is_asked_for_is_shown_without_its_rank(small: Path) -> 
         assert "--episode I" not in out
 
 
+@pytest.mark.long
 def test_a_film_and_a_step_are_of_the_typical_episode_too(small: Path) -> None:
     played = called(small, "replay", "run", program="evo")[0].splitlines()[-1]
     filmed = called(small, "replay", "run", "--film", "film.gif", program="evo")[0]
@@ -101,6 +103,7 @@ def test_equal_scores_and_a_single_episode_are_said_as_they_are() -> None:
     assert _ranked([7.0], 0).startswith("the experiment tests one episode, number 0\n")
 
 
+@pytest.mark.long
 def test_a_generation_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--generations", 3)

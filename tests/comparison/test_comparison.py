@@ -299,6 +299,7 @@ def compared_without_training(planned: ComparisonFile) -> dict[str, Any]:
     return timeless(formats_of(training.train(planned.runs, begin=must_not_train)))
 
 
+@pytest.mark.long
 def test_runs_that_descend_from_one_run_are_no_two_seeds(folder: Path) -> None:
     def forked(source: str, name: str, *words: object) -> Path:
         called(folder, "--resume", source, "--fork", name, "--no-report", *words)
@@ -513,6 +514,7 @@ def test_fewer_than_four_seeds_have_no_verdict_and_one_has_no_interval(folder: P
     assert r"| \<img src=x>\|\</b> | 1 | 11.00 |" in formats.markdown(report_of(made("<img src=x>|</b>", [11.0])))
 
 
+@pytest.mark.long
 def test_methods_that_score_no_more_than_the_random_player_are_named(folder: Path) -> None:
     found = tables.comparison_of(
         made("a", [-2, -3]) + made("b", [9, 8]) + made("c", [-4, -5]) + made("d", [-6, -7])
@@ -775,6 +777,7 @@ def test_with_fewer_generations_a_run_that_has_more_is_only_tested_as_is_asked_f
     assert (kept.run.generations, kept.test.episodes) == (5, 20)
 
 
+@pytest.mark.long
 def test_a_comparison_that_is_started_twice_is_in_use(folder: Path) -> None:
     in_use = r"runs/both is in use by process \d+; wait for it to end, or stop it\n"
     with typed("both.toml") as first:

@@ -186,6 +186,7 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
     assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "learns_from", ["segments", *(pytest.param(one, marks=pytest.mark.long) for one in ("", "episodes"))]
 )
@@ -249,6 +250,7 @@ def test_a_game_that_is_gone_keeps_no_other_from_being_played(sources: Path) -> 
         (sources / f"{name}.py").unlink()
 
 
+@pytest.mark.long
 def test_where_the_disk_has_no_room_code_is_compiled_again_and_a_line_says_so(tmp_path: Path) -> None:
     limited = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n{PROGRAM}"
     process = start(ROOT, tmp_path, limited + PROGRAM.replace("draw", "episode_seed").replace(", 10, np.uint64(0)", ""))

@@ -299,6 +299,7 @@ def test_no_text_takes_long_to_refuse(tmp_path: Path, what: str) -> None:
     assert time.process_time() - began < 5
 
 
+@pytest.mark.long
 def test_thousands_of_mistakes_are_not_all_told(tmp_path: Path) -> None:
     for text in ("\n".join(f"[a{i}]" for i in range(8000)), "[ga]\n" + "\n".join(f"a{i} = 1" for i in range(6000))):
         lines = mistakes(write(tmp_path, text))

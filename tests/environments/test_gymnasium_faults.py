@@ -146,6 +146,7 @@ MADE = '        """Take the options of environment.kwargs; this one has none."""
 RESET = "        super().reset(seed=seed)\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "backend"),
     [

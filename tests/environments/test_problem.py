@@ -262,12 +262,18 @@ GA = {"population": 12, "parents": 4, "sigma": 1.0}
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [
-        ("ga", GA),
-        ("ga", {**GA, "crossover": "none", "selection": "tournament", "tournament": 2}),
-        ("map_elites", {**GRID, **FEW["map_elites"], "reevaluated": 1}),  # which bounds nothing of an exact function
-        ("cma_me", {**GRID, **FEW["cma_me"]}),
-    ],
+    sampled(
+        [
+            ("ga", GA),
+            ("ga", {**GA, "crossover": "none", "selection": "tournament", "tournament": 2}),
+            (
+                "map_elites",
+                {**GRID, **FEW["map_elites"], "reevaluated": 1},
+            ),  # which bounds nothing of an exact function
+            ("cma_me", {**GRID, **FEW["cma_me"]}),
+        ],
+        *range(2),
+    ),
 )
 def test_no_search_returns_a_vector_that_is_worse_than_one_that_was_called(
     tmp_path: Path, algorithm: str, options: dict[str, object]
@@ -350,7 +356,7 @@ def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: P
         evo.minimise(fails, 2, **few)
 
 
-@pytest.mark.parametrize(("ending", "status"), [("sys.exit(3)", 3), ("return 9.0", 1), ("raise KeyError", 1)])
+@pytest.mark.parametrize(("ending", "status"), sampled([("sys.exit(3)", 3), ("return 9.0", 1), ("raise KeyError", 1)]))
 def test_a_process_that_the_function_forks_does_not_search_on(tmp_path: Path, ending: str, status: int) -> None:
     names: dict[str, Any] = {"__name__": "forking", "os": os, "sys": sys}
     body = f"if os.fork() == 0: {ending}\n return float(os.waitstatus_to_exitcode(os.wait()[1]))"
@@ -427,6 +433,7 @@ def test_workers_may_have_options_and_a_champion_of_a_script_is_shown_without_a_
     assert "These lines train" not in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", sampled(["map_elites", "nsga2"]))
 def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Path, algorithm: str) -> None:
     options = {
@@ -865,34 +872,37 @@ def by_a_helper(shift: float) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        by_inner_functions,
-        by_a_class_above,
-        by_a_method_above,
-        by_a_class_above_that_is_named,
-        by_a_class_above_of_a_module,
-        Named,
-        by_another_number(Fraction),
-        by_another_number(Decimal),
-        by_another_number(Place),
-        by_a_set_in_its_code,
-        by_every_number(np.vectorize),
-        by_every_number(lambda function: np.frompyfunc(function, 1, 1)),
-        lambda shift: functools.partial(by_a_helper(shift)),
-        lambda shift: Apart(shift).fitness,
-        Kept,
-        by_its_class,
-        by_a_method,
-        by_a_module,
-        by_a_compiled_function,
-        around,
-        lambda shift: around(np.array([shift, 1.0])),
-        by_a_global,
-        Shifted,
-        lambda shift: Shifted(shift).__call__,
-        lambda shift: functools.partial(shifted, shift=shift),
-        lambda shift: lambda weights, by=shift: shifted(weights, by),
-    ],
+    sampled(
+        [
+            by_inner_functions,
+            by_a_class_above,
+            by_a_method_above,
+            by_a_class_above_that_is_named,
+            by_a_class_above_of_a_module,
+            Named,
+            by_another_number(Fraction),
+            by_another_number(Decimal),
+            by_another_number(Place),
+            by_a_set_in_its_code,
+            by_every_number(np.vectorize),
+            by_every_number(lambda function: np.frompyfunc(function, 1, 1)),
+            lambda shift: functools.partial(by_a_helper(shift)),
+            lambda shift: Apart(shift).fitness,
+            Kept,
+            by_its_class,
+            by_a_method,
+            by_a_module,
+            by_a_compiled_function,
+            around,
+            lambda shift: around(np.array([shift, 1.0])),
+            by_a_global,
+            Shifted,
+            lambda shift: Shifted(shift).__call__,
+            lambda shift: functools.partial(shifted, shift=shift),
+            lambda shift: lambda weights, by=shift: shifted(weights, by),
+        ],
+        *range(8),
+    ),
 )
 def test_a_function_that_reads_another_number_is_another_one(
     tmp_path: Path, made: Callable[[float], Callable[[np.ndarray], float]]

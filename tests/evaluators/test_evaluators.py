@@ -552,7 +552,7 @@ def test_workers_print_on_standard_error(tmp_path: Path) -> None:
     assert "belongs on standard error" in err
 
 
-@pytest.mark.parametrize("how", ["script", "stdin"])
+@pytest.mark.parametrize("how", sampled(["script", "stdin"]))
 def test_a_script_without_a_main_guard_and_a_session_without_a_file_work(tmp_path: Path, how: str) -> None:
     script = MASTER.format(then="print(pool.map([Job(3)]).results)\npool.close()")
     path = tmp_path / "no_guard.py"

@@ -24,6 +24,7 @@ from evo.store.store import Store
 from evo.verify.candidate import SOUND, replay_candidate
 from evo.verify.replaying import verify
 from tests.helpers.calling import called, small_with
+from tests.helpers.sampling import sampled
 
 SEARCHES, EACH, AFTER = 3, 4, 3  # searches, generations of each, and of the best one afterwards
 SECTIONS: dict[str, dict[str, Any]] = {
@@ -60,7 +61,7 @@ def medians(directory: Path) -> list[float]:
     return [float(np.median(store.read_record(k)["return"])) for k in range(store.next_generation)]
 
 
-@pytest.mark.parametrize("algorithm", SECTIONS)
+@pytest.mark.parametrize("algorithm", sampled(SECTIONS))
 def test_the_best_of_several_searches_goes_on_with_its_own_curriculum(algorithm: str, tmp_path: Path) -> None:
     won = set()
     for seed in range(1, 5):
@@ -138,6 +139,7 @@ def test_generations_of_an_earlier_stage_do_not_count(tmp_path: Path, monkeypatc
         assert rows[-1].metrics["start"] == search
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -174,6 +176,7 @@ def test_a_champion_of_the_last_validation_is_verified(algorithm: str, seed: int
     assert not report.disagrees
 
 
+@pytest.mark.long
 def test_the_processes_of_the_command_line_end_in_the_state_of_one(tmp_path: Path) -> None:
     run = "generations = 5\nstarts = 2\nstart_generations = 2"
     (tmp_path / "small.toml").write_text(small_with(run=run, ga="population = 20\nparents = 4\nsigma_path = true"))

@@ -137,6 +137,7 @@ def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
         assert (tuple(arrays["shape"]), int(arrays["actions"])) == (network.shape, network.actions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint", "npz") for kind in KINDS])
 def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\")")
@@ -234,6 +235,7 @@ def test_a_model_that_the_disk_has_no_room_for_is_one_line_and_leaves_nothing(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.long
 def test_a_decision_tree_has_no_other_form_than_python_and_arrays_and_no_network_has_that(
     run: Path, tree: Path, tmp_path: Path
 ) -> None:
@@ -264,7 +266,7 @@ def normalising(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         pytest.param(
             "tree" if kind == "python" else "mlp",
             kind,
-            marks=[pytest.mark.long] if kind in ("savedmodel", "checkpoint") else [],
+            marks=[] if kind == "onnx" else [pytest.mark.long],
         )
         for kind in FORMATS
     ],

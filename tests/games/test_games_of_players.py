@@ -19,6 +19,7 @@ from evo.games.plain import PlainGame
 from evo.games.primitives import Random, clock_of
 from evo.records import GOES_ON
 from evo.testing import game_tests
+from tests.helpers.sampling import sampled
 
 Turn = tuple[PlainGame, int, np.ndarray, int]
 
@@ -54,7 +55,7 @@ def winner(board: np.ndarray, count: int) -> int:
     return 0
 
 
-@pytest.mark.parametrize(("module", "count"), [(tictactoe, 3), (connect_four, 4)])
+@pytest.mark.parametrize(("module", "count"), sampled([(tictactoe, 3), (connect_four, 4)]))
 def test_rows_win_as_on_a_board_of_numbers(module: Any, count: int) -> None:
     board: np.ndarray | None = None
     ends = set()

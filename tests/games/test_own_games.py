@@ -440,6 +440,7 @@ def test_a_draw_below_nothing_ends(written: Written) -> None:
     assert environment.env().reset(seed=1)[0].tolist() == [0.0, -1.0]  # compiled code does not raise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["serial", pytest.param("processes", marks=pytest.mark.long)])
 def test_a_game_that_cannot_be_compiled_leaves_no_run_directory(tmp_path: Path, backend: str) -> None:
     wrong = SKELETON.replace("return 1.0, True", 'return ([1.0, "x"][action]), True')

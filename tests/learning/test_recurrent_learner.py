@@ -140,6 +140,7 @@ def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytes
         other.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])  # for twenty seconds
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(network=remembering(), seed=st.integers(0, 9))

@@ -12,6 +12,7 @@ import pytest
 from evo.games.primitives import Random, clock_of
 from evo.records import GOES_ON
 from tests.helpers.calling import ROOT, called, small_with
+from tests.helpers.sampling import sampled
 from tests.pages.pages import bits_of, core_for, core_of, data_of, environment_named, hexed, in_node, needs_node
 
 GAMES: dict[str, dict[str, Any]] = {
@@ -22,7 +23,7 @@ GAMES: dict[str, dict[str, Any]] = {
 
 
 @needs_node
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", sampled(GAMES))
 def test_a_page_has_the_rules_of_the_game(name: str, tmp_path: Path) -> None:
     """Random moves among those of a baseline: every observation, mask, end and return."""
     environment = environment_named("duel" if name == "centred" else name, **GAMES[name])
@@ -57,7 +58,7 @@ def test_a_page_has_the_rules_of_the_game(name: str, tmp_path: Path) -> None:
 
 
 @needs_node
-@pytest.mark.parametrize("game", ["connect_four", "duel"])
+@pytest.mark.parametrize("game", sampled(["connect_four", "duel"]))
 def test_the_gallery_plays_the_recorded_matches(game: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "gallery" / f"{game}.html").read_text()
     data = data_of(page)

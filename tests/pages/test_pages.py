@@ -25,6 +25,7 @@ from evo.report.html import DAMAGED, REPLAYS, Markup, digests, whole_page
 from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations, random_weights
+from tests.helpers.sampling import sampled
 from tests.pages.pages import (
     assert_equal,
     bits_of,
@@ -150,7 +151,7 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
 
 
 @needs_node
-@pytest.mark.parametrize("name", ["snake", "duel", "connect_four", ""])
+@pytest.mark.parametrize("name", sampled(["snake", "duel", "connect_four", ""]))
 def test_a_page_that_is_cut_off_or_was_changed_says_so_in_a_line(name: str) -> None:
     told = whole_page("", Markup(), {"replays": []}, REPLAYS).decode()
     if name:

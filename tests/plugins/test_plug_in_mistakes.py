@@ -344,13 +344,16 @@ def test_a_run_is_not_resumed_by_other_code_of_its_plug_in_but_forked(small: Pat
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "        self.seed = setup.seed\n",
-        "        zero, seeds = ",
-        "        return Finalists(",
-        '        return {"position"',
-        "        return self.played\n",
-    ],
+    sampled(
+        [
+            "        self.seed = setup.seed\n",
+            "        zero, seeds = ",
+            "        return Finalists(",
+            '        return {"position"',
+            "        return self.played\n",
+        ],
+        *range(2),
+    ),
 )
 def test_a_run_is_written_and_read_in_its_place_where_its_algorithm_changes_the_directory(
     small: Path, monkeypatch: pytest.MonkeyPatch, line: str
@@ -439,7 +442,7 @@ def test_a_module_that_reads_the_command_line_prints_at_exit_and_has_a_function_
     assert err.endswith("bye\n")
 
 
-@pytest.mark.parametrize("where", ["import", "reset"])
+@pytest.mark.parametrize("where", sampled(["import", "reset"]))
 def test_a_plug_in_for_which_the_main_process_waits_is_named(tmp_path: Path, where: str) -> None:
     name = f"waiting{next(NUMBERS)}"
     (tmp_path / f"{name}.py").write_text(WAITING.format(where=where, id=name.title()))
@@ -468,6 +471,7 @@ print(best.fitness)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deleted", sampled([False, True]))
 def test_a_search_that_names_no_plug_in_imports_nothing_from_the_current_directory(
     tmp_path: Path, deleted: bool

@@ -83,6 +83,7 @@ def test_a_place_where_no_page_can_be_written_is_told_before_anything_is_trained
     assert line.startswith(f"--page {name}: {said}")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_one_seed_has_no_interval_and_hostile_names_are_text(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script>"

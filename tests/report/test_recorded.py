@@ -28,6 +28,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_page_shows_the_worst_the_median_and_the_best_episode_as_they_were_played(where: Path) -> None:
     page = Page(where / "<b>run.html")
     shown = page.data["replays"]

@@ -84,6 +84,7 @@ def test_a_metric_beyond_32_bits_is_the_same_compiled_or_not(late: Any) -> None:
         assert played(one).episode_metrics.tolist() == [[[3_000_000_000]] * 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("segment", sampled([False, True]))
 def test_what_is_not_finite_is_noted_once_and_an_unknown_end_is_an_error(
     segment: bool, late: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

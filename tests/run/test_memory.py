@@ -50,6 +50,7 @@ def everybody(pid: int, what: str = "Pss") -> float:
     return sum(kilobytes(one, what) for one in (pid, *children(pid))) * 1024 / 1e6
 
 
+@pytest.mark.long
 def test_workers_share_the_pages_of_published_weights_and_are_small(tmp_path: Path) -> None:
     network, rows = Network.build(Policy(kind="mlp", dense=[2000]), (5, 5, 5), 3), 12
     assert network.size == LARGE_WEIGHTS

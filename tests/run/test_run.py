@@ -342,6 +342,7 @@ def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_chang
         assert {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))} == files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", sampled(["snake", "gymnasium:CartPole-v1"]))
 def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment: str) -> None:
     (small / "other.toml").write_text(small_with(environment=f'id = "{environment}"'))

@@ -21,6 +21,7 @@ from evo.games.envs import GameEnv, GameVectorEnv
 from evo.randomness.philox_compiled import episode_seed as compiled_episode_seed
 from snake import SnakeEnv, SnakeVectorEnv
 from snake.rules import OBSERVATIONS, Game, episode_seed
+from tests.helpers.sampling import sampled
 
 
 def make(**options: Any) -> GameEnv:
@@ -110,7 +111,7 @@ def test_make_vec_takes_the_compiled_environment() -> None:
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("mask", ["none", "reverse", "fatal"])
+@pytest.mark.parametrize("mask", sampled(["none", "reverse", "fatal"], 2))
 def test_the_compiled_vector_is_gymnasiums_own_over_single_environments(
     mode: AutoresetMode, observation: str, mask: str
 ) -> None:
@@ -258,6 +259,7 @@ def test_numbers_of_numpy_are_options_and_mistakes_have_our_words() -> None:
         gymnasium.make("evo/Snake-v0", rewards={"fruit": 0.0001})
 
 
+@pytest.mark.long
 def test_a_copy_by_pickle_goes_on_as_the_environment_does_also_in_another_process(tmp_path: Path) -> None:
     env, envs = make(size=6), vector(AutoresetMode.SAME_STEP, size=6)
     env.reset(seed=np.int64(3))

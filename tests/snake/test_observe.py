@@ -154,7 +154,7 @@ def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observat
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("lanes", [1, 4, 7, 8, 16, 20])
+@pytest.mark.parametrize("lanes", sampled([1, 4, 7, 8, 16, 20], 0, 3, 5))
 def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lanes: int) -> None:
     rules: dict[str, Any] = {"size": 7, "starvation": 20, "actions": "relative", "start_length": 3}
     boards = Boards(lanes, observation=observation, **rules)

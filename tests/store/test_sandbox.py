@@ -72,6 +72,7 @@ def refused(path: Path) -> str:
     return line
 
 
+@pytest.mark.long
 def test_a_champion_is_read_as_it_is_read_by_its_own_run(tmp_path: Path) -> None:
     file = champion(tmp_path / "champion.h5")
     for path in (file, tmp_path):
@@ -232,7 +233,7 @@ HOSTILE: dict[str, tuple[Callable[[h5py.File], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", sampled(HOSTILE, *range(0, len(HOSTILE), 3)))
+@pytest.mark.parametrize("what", sampled(HOSTILE, 0, 5))
 def test_a_hostile_layer_is_refused_and_nothing_outside_of_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, what: str) 
     refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
 
 
+@pytest.mark.long
 def test_layers_have_one_name_each_so_that_a_small_file_stays_small(tmp_path: Path) -> None:
     for what in ("the same layer a thousand times", "the description as a layer"):
         line = refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
@@ -348,7 +350,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("program", ENDINGS)
+@pytest.mark.parametrize("program", sampled(ENDINGS, *range(3)))
 def test_however_the_process_that_reads_ends_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
@@ -373,7 +375,7 @@ OPENERS = {
 }
 
 
-@pytest.mark.parametrize("program", OPENERS)
+@pytest.mark.parametrize("program", sampled(OPENERS))
 def test_an_opener_that_ends_by_itself_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
@@ -406,6 +408,7 @@ def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
+@pytest.mark.long
 def test_all_champions_meanwhile_are_read_by_children_of_one_process_that_holds_none_of_them(tmp_path: Path) -> None:
     file = champion(tmp_path / "champion.h5")
     with sandbox.reading_several():

@@ -27,6 +27,7 @@ from evo.store import store as store_module
 from evo.store.store import Store
 from evo.verify.verification import Report, examine
 from tests.helpers.calling import nobody
+from tests.helpers.sampling import sampled
 from tests.store.committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
 COMMITTING = Path(__file__).with_name("committing.py")
@@ -890,7 +891,7 @@ def noticed(directory: Path, hashes: list[str], name: str, mutants: int) -> int:
 FRAGILE = ["manifest.jsonl", "population/gen-000004.h5", "records/gen-000004-000004.h5"]
 
 
-@pytest.mark.parametrize("name", FRAGILE)
+@pytest.mark.parametrize("name", sampled(FRAGILE))
 def test_of_100_mutants_of_manifest_population_or_records_none_goes_unnoticed(
     tmp_path: Path, hashes: list[str], name: str
 ) -> None:

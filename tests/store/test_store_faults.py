@@ -21,6 +21,7 @@ import pytest
 
 from evo.errors import EvoError
 from evo.store.store import Store
+from tests.helpers.sampling import sampled
 from tests.store.committers import Committers
 from tests.store.committing import commit, straight
 from tests.store.test_store import assert_holds, small_disk
@@ -163,15 +164,18 @@ def fails_at(committer: Committers, directory: Path, fault: str, hashes: list[st
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        f"{','.join(WRITING)}:error=ENOSPC:when=9+",
-        "write:error=EIO:when=6",
-        "fsync:error=EIO:when=9",
-        "rename:error=EDQUOT:when=8",
-        f"{','.join(WRITING)}:error=EROFS:when=5+",
-        "fsync:error=EIO:when=7",
-        "openat:error=EMFILE:when=20+",
-    ],
+    sampled(
+        [
+            f"{','.join(WRITING)}:error=ENOSPC:when=9+",
+            "write:error=EIO:when=6",
+            "fsync:error=EIO:when=9",
+            "rename:error=EDQUOT:when=8",
+            f"{','.join(WRITING)}:error=EROFS:when=5+",
+            "fsync:error=EIO:when=7",
+            "openat:error=EMFILE:when=20+",
+        ],
+        *range(2),
+    ),
 )
 def test_a_failing_disk_ends_the_run_with_exit_5_and_a_directory_that_goes_on(
     crew: list[Committers], tmp_path: Path, hashes: list[str], fault: str
@@ -433,6 +437,7 @@ def test_power_lost_at_a_system_call_loses_nothing_that_was_durable(
     assert len(durable) > 2
 
 
+@pytest.mark.long
 def test_every_prefix_of_what_was_not_synced_before_the_last_commit_goes_on(
     calls: list[Call], tmp_path: Path, hashes: list[str]
 ) -> None:

@@ -51,6 +51,7 @@ from evo.training.beginning import keep, opponents_in_files
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents, without_effect
 from evo.training.validation import Validated
 from tests.helpers.calling import called, summary_of
+from tests.helpers.sampling import sampled
 
 HALL_OF_FILE = {"players": ["hall", "random"], "files": ["none.h5"]}
 FILES = "environment.training.opponents.files"
@@ -390,7 +391,9 @@ def test_an_opponent_whose_network_computes_otherwise_is_refused_by_the_option(a
     assert not (against / "run").exists()
 
 
-@pytest.mark.parametrize(("copy", "named", "now"), [("", "2", r"\w{64}"), ("", "", "missing"), ("2", "1", r"\w{64}")])
+@pytest.mark.parametrize(
+    ("copy", "named", "now"), sampled([("", "2", r"\w{64}"), ("", "", "missing"), ("2", "1", r"\w{64}")])
+)
 def test_a_run_goes_on_against_no_other_opponents_and_is_not_accused_of_them(
     against: Path, copy: str, named: str, now: str
 ) -> None:

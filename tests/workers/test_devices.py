@@ -55,6 +55,7 @@ def test_the_line_that_installs_tensorflow_names_the_versions_of_its_extra() -> 
     assert not {"tensorflow", "keras"} & {re.split("[<>=]", package)[0] for package in project["dependencies"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("visible", "order"), [(None, "PCI_BUS_ID"), ("1,0", None)])
 def test_a_process_that_learns_counts_gpus_as_the_plan_does(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None

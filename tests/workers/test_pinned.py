@@ -21,6 +21,7 @@ from evo.workers.hardware import VISIBLE
 from evo.workers.placement import CUDA_PLAYER
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import assert_gone_when_killed, children, master, want
+from tests.helpers.sampling import sampled
 from tests.helpers.specs import spec
 from tests.workers.players import Job
 
@@ -112,7 +113,7 @@ def on_gpu(marks: Path, fails: str, others: int) -> Pool:
     return Pool(WorkerSpec("tests.workers.players:make_on_gpu", str(marks), deadline=0.5), slots)
 
 
-@pytest.mark.parametrize("fails", LOST)
+@pytest.mark.parametrize("fails", sampled(LOST))
 def test_the_tasks_of_a_gpu_that_is_lost_or_hangs_are_played_on_cpus(tmp_path: Path, fails: str) -> None:
     jobs = [Job(number, 0.05) for number in range(24)]
     replaced, why = LOST[fails]
@@ -135,12 +136,14 @@ def test_the_tasks_of_a_gpu_that_is_lost_or_hangs_are_played_on_cpus(tmp_path: P
 
 @pytest.mark.parametrize(
     ("fails", "others", "said"),
-    [
-        ("always", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
-        ("while it starts", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
-        ("bits", 0, "the bits"),
-        ("absent", 2, "no GPU for CUDA_VISIBLE_DEVICES = '0'"),  # a mistake, which no other worker makes good
-    ],
+    sampled(
+        [
+            ("always", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
+            ("while it starts", 0, "it has lost its GPU: .*; no worker is left. Play on CPUs"),
+            ("bits", 0, "the bits"),
+            ("absent", 2, "no GPU for CUDA_VISIBLE_DEVICES = '0'"),  # a mistake, which no other worker makes good
+        ]
+    ),
 )
 def test_where_no_worker_is_left_or_a_gpu_is_absent_or_has_other_bits_the_run_ends_with_5(
     tmp_path: Path, fails: str, others: int, said: str

@@ -18,6 +18,7 @@ from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, master, until, want
 from tests.helpers.calling import ROOT, called, command, small_with, summary_of
+from tests.helpers.sampling import sampled
 from tests.releases.stored import EXPERIMENT as TINY
 from tests.workers.players import Job
 
@@ -67,7 +68,7 @@ def test_a_process_that_compiles_ends_within_a_second_of_its_masters_death(tmp_p
 
 
 @pytest.mark.parametrize(("player", "prepare"), [("make_waiting", ""), ("make", "make_waiting")])
-@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start", sampled(["forkserver", "spawn"]))
 def test_what_a_process_waits_for_while_it_starts_is_named(player: str, prepare: str, start: str) -> None:
     if start == "spawn":
         player, prepare = "make_waiting", ""
@@ -83,6 +84,7 @@ def test_a_plug_in_that_does_not_return_while_workers_start_is_named_however_bus
         pool.map([Job(1)])
 
 
+@pytest.mark.long
 def test_a_process_that_compiles_for_long_has_no_deadline_while_it_starts() -> None:
     with Pool(spec("make_compiling", {}, deadline=0.5), [{}]) as pool:
         assert pool.map([Job(1)]).results == want([Job(1)])
@@ -158,11 +160,13 @@ def test_where_plug_ins_leave_threads_or_files_workers_are_spawned_and_a_line_sa
         assert re.fullmatch(f"workers are spawned, not forked: the import of plug-ins has left {left}", said)
 
 
+@pytest.mark.long
 def test_a_process_that_leaves_nothing_is_forked(tmp_path: Path) -> None:
     with Pool(spec(prepare="prepare_at_work"), [{}]) as pool:
         assert pool.map([Job(1)]).notices == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [True, False])
 def test_a_worker_that_plays_steps_is_not_taken_for_hung_and_one_that_is_replaced_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], steps: bool

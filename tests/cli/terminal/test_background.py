@@ -67,6 +67,7 @@ def test_a_run_in_the_background_of_a_terminal_writes_plain_lines_to_its_end(she
     assert "Stopped" not in shell.until(r"code 0")
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_and_goes_on_in_the_background_shows_the_cursor_and_ends(shell: Shell) -> None:
     shell.type(f"{RUN}\n")
     shell.until(TABLE)

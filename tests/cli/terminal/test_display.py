@@ -241,6 +241,7 @@ def test_a_fork_that_has_no_champion_yet_is_not_said_to_have_scores_that_are_not
     assert "replay" not in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)

@@ -146,6 +146,7 @@ def test_a_champion_with_memory_goes_on_from_its_state(tmp_path: Path) -> None:
     assert score == REMEMBERED
 
 
+@pytest.mark.long
 def test_mistakes_are_a_line(tmp_path: Path) -> None:
     _, error = called(tmp_path, "play", program="evo", code=2)
     assert error == "evo play needs a terminal, in the foreground, to read keys and to show the board\n"

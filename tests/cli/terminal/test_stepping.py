@@ -100,6 +100,7 @@ def test_a_candidate_is_shown_in_the_environment_that_it_was_trained_in(tmp_path
     assert "not allowed with" in err
 
 
+@pytest.mark.long
 def test_keys_go_forwards_and_back_and_leave(small: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}

@@ -39,6 +39,7 @@ from tests.helpers.specs import make, spec
 GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
 
 
+@pytest.mark.long
 def test_where_ray_is_not_installed_a_run_ends_with_the_command_that_installs_it_and_makes_nothing(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
