@@ -15,8 +15,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
 Recorded = TypeVar("Recorded", "EnvStates", "Transitions")
 
-# The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
-NOT_DETERMINISTIC = "environment-not-deterministic"
+NOT_DETERMINISTIC = "environment-not-deterministic"  # first word of a fingerprint where no result can be repeated
 WORST = np.iinfo(np.int64).min  # the return in thousandths of an episode whose scores were not finite; of floats, -inf
 LARGEST_REWARD = (1 << 31) - 1  # thousandths, as recorded steps have them
 LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
@@ -43,8 +42,7 @@ class WeightSource:
     @classmethod
     def of_row(cls, row: int = 0, published: str = "") -> WeightSource:
         """Return the source of one network: a row of the published matrix, unchanged; -1: drawn from the key 0."""
-        zero = np.zeros(1, np.int32)
-        return cls(zero + np.int32(row), zero - 1, zero.astype(np.uint64), zero.astype(np.float32), published=published)
+        return replace(cls.of_rows(1, row), published=published)
 
     @classmethod
     def of_rows(cls, count: int, first: int = 0) -> WeightSource:
@@ -57,8 +55,7 @@ class WeightSource:
 
     def some(self, which: slice | Sequence[int]) -> WeightSource:
         """Return some of the candidates."""
-        rows, mates, keys, sigmas = self.rows[which], self.mates[which], self.keys[which], self.sigmas[which]
-        return replace(self, rows=rows, mates=mates, keys=keys, sigmas=sigmas)
+        return replace(self, **{name: getattr(self, name)[which] for name in ("rows", "mates", "keys", "sigmas")})
 
 
 @dataclass(frozen=True)
@@ -119,8 +116,7 @@ class Task:
     opponents: WeightSource | None = None  # who plays the other seats of matches (`evo.games.seats`); None: baselines
 
 
-# What follows a transition; SEGMENT_END: its episode goes on. Kernels of numba hold these numbers.
-GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)
+GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)  # what follows a transition; kernels hold these numbers
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ class Transitions:
     """
 
     observations: NDArray[np.generic]  # [M, S] uint8 snapshots where the environment has them, else [M, ...] float32
-    action_masks: NDArray[np.int8] | None  # [M, A] allowed actions; None: the environment has no mask
+    action_masks: NDArray[np.int8] | None  # [M, A] allowed actions; None: all are
     actions: NDArray[np.generic]  # [M] int8, or [M, D] float32
     rewards: NDArray[np.float32]  # [M]
     ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or SEGMENT_END
@@ -147,8 +143,12 @@ class Transitions:
 
 
 def joined(parts: Sequence[Recorded]) -> Recorded:
-    """Return the rows of all parts, at least one, in their order."""
+    """Return the rows of all parts, at least one, in their order; where some have masks, those of others allow all."""
     rows: dict[str, Any] = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
+    widths = [masks.shape[1] for masks in rows.get("action_masks", ()) if masks is not None]
+    for name, shown in (("action_masks", "actions"), ("next_action_masks", "next_observations")) if widths else ():
+        every = [np.ones((len(one), widths[0]), np.int8) for one in rows[shown]]
+        rows[name] = [allowed if one is None else one for one, allowed in zip(rows[name], every, strict=True)]
     whole: Any = {name: None if one[0] is None else np.concatenate(one) for name, one in rows.items()}
     return type(parts[0])(**whole)
 

@@ -4,7 +4,8 @@ Observations are kept as the environment's snapshots (122 bytes of a 10 x 10 boa
 transitions); the network's inputs are computed for samples alone. Priorities are integers, so sums are exact, and the
 same buffer gives the same sample whatever its history. A resumed run plays recorded actions again to fill the buffer,
 so a record holds the "actions" [L, T] of a generation, and the environments' states where the buffer begins; of whole
-episodes it holds their actions, seeds and lengths.
+episodes it holds their actions, seeds and lengths. Where others move too, and without a compiled game, it holds the
+transitions themselves.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ UNIT = 65536.0  # the integer priority of priority 1
 LARGEST = (1 << 32) - 1
 OFFSET = 1e-3  # added to every TD error, so that every transition can be drawn again
 ONE = np.uint64(1)
+MASKS = "next_action_masks"
 GAMMA = "gamma"  # the discount of what a record has, where it changes
 BEGIN = "begin_"  # prefix of the environments' states where the buffer begins
 EPISODE_SEEDS, EPISODE_LENGTHS = "episode_seeds", "episode_lengths"  # in the record of whole episodes
 NONE = np.empty((0, 0), np.float32)
-RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
+RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", MASKS)
 
 
 class Sample(NamedTuple):
@@ -51,7 +53,7 @@ class Sample(NamedTuple):
     n_step_rewards: NDArray[np.float32]  # [B] discounted sums
     discounts: NDArray[np.float32]  # [B] of the value n steps later; 0 where the episode terminated
     next_observations: NDArray[np.generic]  # [B, ...] n steps later
-    next_action_masks: NDArray[np.int8] | None = None  # [B, A] n steps later
+    next_action_masks: NDArray[np.int8] | None = None  # [B, A] n steps later; None: all are allowed
 
 
 @njit(cache=True, error_model="numpy")
@@ -160,16 +162,20 @@ class ReplayBuffer:
         """Write transitions without their priorities."""
         targets = n_step(transitions.rewards, transitions.ends, self.n, self.gamma)
         next_observations, next_masks = rows_after(transitions, targets.next_rows)
+        if next_masks is None and MASKS in self._rows:
+            next_masks = np.ones((len(transitions), self._rows[MASKS].shape[1]), np.int8)
         new = {
             "observations": transitions.observations,
             "actions": transitions.actions,
             "n_step_rewards": targets.rewards,
             "discounts": targets.discounts,
             "next_observations": next_observations,
-            **({} if next_masks is None else {"next_action_masks": next_masks}),
+            **({} if next_masks is None else {MASKS: next_masks}),
         }
-        if not self._rows:
-            self._rows = {name: np.zeros((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in new.items()}
+        for name in new.keys() - self._rows.keys():
+            self._rows[name] = np.zeros((self.capacity, *new[name].shape[1:]), new[name].dtype)
+            if name == MASKS:  # they may come later than the rest: until then all was allowed
+                self._rows[name][: len(self)] = 1
         skipped = max(len(transitions) - self.capacity, 0)
         slots = (self.written + np.arange(skipped, len(transitions))) % self.capacity
         for name, rows in new.items():
@@ -238,6 +244,11 @@ class ReplayBuffer:
             count = played.size // (played.shape[-1] if continuous else 1)
             self.gamma = float(record[GAMMA][0]) if GAMMA in record else self.gamma
             overwritten = self.written + count <= written - self.capacity
+            if "observations" not in record and environment_in(number).game.players > 1:
+                raise DataError(
+                    f"generation {number}: its record has no moves of other players, so the replay buffer cannot be "
+                    "filled again; begin the run anew"
+                )
             if BEGIN + "first" in record:
                 envs = from_arrays(EnvStates, record, BEGIN)
             if EPISODE_SEEDS in record and overwritten:
@@ -288,7 +299,8 @@ class OffPolicyMethod(GradientMethod):
         `before` are the environments' states where segments began; `seeds` [E] those of whole episodes, if known.
         """
         self.buffer.gamma = scheduled(self.options, "gamma", frames)
-        if self.setup.environment.game is None:  # it cannot be played again without its environments
+        game = self.setup.environment.game
+        if game is None or game.players > 1:  # it needs its environments, or the moves of others, to be played again
             before = seeds = None
         record = self.buffer.add(transitions, before, seeds)
         if self.begun:

@@ -117,7 +117,7 @@ class Steps(Recorder):
         return status
 
     def drop_masks(self) -> None:
-        """Record no masks where the environment has shown none."""
+        """Record no masks where each of them allows all, as no mask does."""
         if self.record is not None and not self._masked:
             none = np.empty((0, 0), np.int8)
             self.record = self.record._replace(action_masks=none, next_action_masks=none)
@@ -153,7 +153,7 @@ class Steps(Recorder):
     def _show(self, observations: Any, masks: Any, row: int, one: Instance) -> None:
         seen = one.observation.reshape(self._environment.shape)
         observations[row] = seen if self._pixels is None else self._pixels.recorded(seen)
-        self._masked |= one.mask is not None
+        self._masked = self._masked or not (one.mask is None or one.mask.all())
         if masks.shape[1]:
             masks[row] = 1 if one.mask is None else one.mask
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from evo.algorithms import dqn
 from evo.algorithms.dqn import DQN
-from evo.errors import ConfigurationError, ResourceError
+from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.games.catalogue import tictactoe
 from evo.kernels import lanes
 from evo.learning.collecting import initial_weights
 from evo.learning.gradient_algorithm import GradientAlgorithm
@@ -24,8 +25,10 @@ from tests.algorithms.learners import (
     Chain,
     assert_chain_is_valued,
     assert_mirrored_or_not,
+    assert_same,
     board,
     drive,
+    frozen,
     made,
     play,
     small,
@@ -100,6 +103,24 @@ def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
         how = ("cart.toml", "--run-dir", "stopping", *words) if stop == 1 else ("--resume", "stopping")
         resumed = summary_of(place, *how, "--generations", stop)
     assert resumed["state_hash"] == straight["state_hash"]
+
+
+def test_the_replay_buffer_of_a_game_of_several_players_is_filled_again() -> None:
+    world, records = tictactoe.make(tictactoe.Options(id="tictactoe")), []
+    algorithm, again = (made(dqn, world, **{**ENVS, "replay_size": 150}) for _ in range(2))
+    for number in range(3):
+        drive(algorithm, number)
+        records.append(frozen(algorithm.record()))
+    state = frozen(algorithm.state())
+    again.restore(state, records)
+    samples = (dqn_of(one).buffer.sample(7, 256) for one in (algorithm, again))
+    for one, other in zip(*samples, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for each in (algorithm, again):
+        drive(each, 3)
+    assert_same(again.state(), algorithm.state())
+    with pytest.raises(DataError, match="generation 1: its record has no moves of other players"):
+        again.restore(state, [records[0], {"actions": records[1]["actions"]}, records[2]])
 
 
 def test_a_fork_begins_with_an_empty_replay_buffer(place: Path) -> None:

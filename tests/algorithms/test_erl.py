@@ -13,7 +13,7 @@ import evo
 from evo.algorithms import erl, ga
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError
-from evo.games.catalogue import catch
+from evo.games.catalogue import catch, tictactoe
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Algorithm, Metrics, Request, Result
@@ -31,6 +31,7 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 CNN = Policy(conv=[[2, 3, 1]], dense=[4])
 CATCH = catch.make(catch.Options(id="catch"))  # of which the contract has the kernels
+TICTACTOE = tictactoe.make(tictactoe.Options(id="tictactoe"))
 TestErl = algorithm_tests("evo.algorithms.erl", **SMALL)
 
 
@@ -161,15 +162,15 @@ def test_what_is_not_shared_does_not_reach_the_learner() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"replay_size": 60}, {"prioritized": False, "n_step": 1}])
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_replay_buffer_is_filled_again_from_records(options: dict[str, Any], compiled: bool) -> None:
-    environment = None if compiled else Chain()
+@pytest.mark.parametrize("kind", ["compiled", "plain", pytest.param("of several players", marks=pytest.mark.long)])
+def test_a_replay_buffer_is_filled_again_from_records(options: dict[str, Any], kind: str) -> None:
+    environment = {"plain": Chain(), "of several players": TICTACTOE}.get(kind)
     algorithm, again = small(environment, **options), small(environment, **options)
     records = []
     for number in range(4):
         driven(algorithm, range(number, number + 1))
         records.append(frozen(algorithm.record()))
-        assert ("observations" in records[-1]) == (not compiled)
+        assert ("observations" in records[-1]) == (kind != "compiled")
     again.restore(frozen(algorithm.state()), records)
     assert_same(again.state(), algorithm.state())
     one, other = (each._method.buffer.sample(7, 256) for each in (algorithm, again))

@@ -127,7 +127,16 @@ def test_a_batch_that_is_smaller_than_a_part_is_not_filled_up_to_one() -> None:
     for count in (200, 70, 65, 64, 7, 200):
         made.update(np.arange(count, dtype=np.int32), 1e-3, {"scale": 1.0})
     assert made.part >= 256
-    assert set(made._compiled_for) == {256, 128, 64, LEAST}
+    assert {part for part, *_ in made._compiled_for} == {256, 128, 64, LEAST}
+
+
+def test_arrays_that_some_generations_lack_change_nothing_for_the_others() -> None:
+    made = learner()
+    masks = {"action_masks": np.ones((70, 3), np.bool_)}
+    for more in ({}, masks, {}, masks):
+        made.load({**examples(NETWORK), **more})
+        made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0})
+    assert len(made._compiled_for) == 2
 
 
 THREADS = """
@@ -137,7 +146,7 @@ from tests.learning.test_learner import LearnerOptions, learner, np
 made = learner(options=LearnerOptions(threads=int(sys.argv[1])))
 for _ in range(3):
     told = made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0})
-((part, step),) = made._compiled_for.items()
+(((part, *_), step),) = made._compiled_for.items()
 nodes = step.get_concrete_function().graph.as_graph_def().node
 (loop,) = [node for node in nodes if node.op in ("While", "StatelessWhile")]
 threading = tf.config.threading

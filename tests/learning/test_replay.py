@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -135,6 +137,18 @@ def test_a_buffer_restored_from_its_state_and_records_gives_the_same_samples(mas
     buffer.add(transitions_of(300, 5, masked))
     for name, array in buffer.state().items():
         np.testing.assert_array_equal(array, again.state()[name])
+
+
+@pytest.mark.parametrize("parts", [([1, 0, 1], None, None), (None, [1, 0, 1], None)])
+def test_masks_that_are_missing_are_masks_of_ones(parts: tuple[list[int] | None, ...]) -> None:
+    buffer, told = ReplayBuffer(50, 2, 0.9, 0.6), ReplayBuffer(50, 2, 0.9, 0.6)
+    for number, allowed in enumerate(parts):
+        steps, masks = transitions_of(100 * number, 30), np.full((30, 3), allowed or [1, 1, 1], np.int8)
+        shown = replace(steps, action_masks=masks, next_action_masks=masks[:1])
+        buffer.add(steps if allowed is None else shown)
+        told.add(shown)
+    for one, other in zip(buffer.sample(3, 64), told.sample(3, 64), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.long

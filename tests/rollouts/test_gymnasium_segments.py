@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from evo.algorithms import dqn, ppo
+from evo.algorithms import a2c, dqn, ppo, pqn, reinforce
 from evo.environments.gymnasium import GymnasiumEnvironment, Options, make
 from evo.environments.instances import OPEN
 from evo.games.catalogue import snake
@@ -25,7 +25,7 @@ from evo.rollouts.gymnasium_segments import packed, unpacked
 from evo.rollouts.rollout import Rollout
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
-from tests.algorithms.learners import drive, made
+from tests.algorithms.learners import Chain, assert_same, drive, frozen, made
 from tests.algorithms.learners import play as play_all
 from tests.environments.test_instances import Odd, odd  # noqa: F401
 from tests.helpers.calling import summary_of
@@ -65,7 +65,11 @@ def test_a_segment_behind_gymnasium_equals_the_compiled_one(mask: str, closed: b
         one, other = play(compiled, expected, 20), play(plain, found, 20)
         assert (one.returns[0] / 1000).tolist() == other.returns[0].tolist()
         assert_equal(other, one, "returns")
-        assert_equal(other.transitions, one.transitions, "observations", "next_observations")
+        masks = "action_masks", "next_action_masks"
+        for name in masks:  # none where each of them allows all
+            allowed = getattr(other.transitions, name)
+            np.testing.assert_array_equal(getattr(one.transitions, name), 1 if allowed is None else allowed, name)
+        assert_equal(other.transitions, one.transitions, "observations", "next_observations", *masks)
         seen = environment.game.observe(one.transitions.observations)
         np.testing.assert_array_equal(other.transitions.observations, seen)
         assert_equal(other.envs, one.envs, "snapshots", "returns_so_far")
@@ -223,6 +227,72 @@ def test_pixels_are_recorded_in_a_quarter_of_the_memory_and_learning_does_not_no
     np.testing.assert_array_equal(make(options).recorded_as.observe(pixels.observations), shown.observations)
     np.testing.assert_array_equal(pixels.next_outputs, shown.next_outputs)
     OPEN.close()
+
+
+class Jailed(Chain):
+    """In some episodes the first cell allows one action alone; elsewhere a mask of ones is `shown`, or none."""
+
+    def __init__(self, shown: bool) -> None:
+        self.shown = shown
+
+    def env(self) -> Jailed:
+        return Jailed(self.shown)
+
+    def reset(self, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
+        self.jails = seed % 8 == 0
+        return super().reset(seed)[0], self._info()
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:-1], self._info()
+
+    def _info(self) -> dict[str, Any]:
+        if self.jails and self.cell == 0:
+            return {"action_mask": np.array([0, 1], np.int8)}
+        return {"action_mask": np.ones(2, np.int8)} if self.shown else {}
+
+
+FEW = {"envs": 8, "horizon": 6, "envs_per_task": 4}
+OFTEN = {"learning_starts": 50, "replay_size": 200, "batch_size": 16, "frames_per_update": 8, "n_step": 1}
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        (ppo, FEW),
+        (dqn, {**FEW, **OFTEN}),
+        (dqn, {**OFTEN, "whole_episodes": True, "episodes": 8, "envs_per_task": 4}),
+        (a2c, FEW),
+        (pqn, FEW),
+        (reinforce, {"episodes": 8, "envs_per_task": 4}),
+    ],
+)
+def test_a_mask_that_is_missing_is_a_mask_of_ones(module: Any, options: dict[str, Any]) -> None:
+    first, arrays = set(), []
+
+    def answer(request: Any) -> list[Result]:
+        results = play_all(algorithm, request)
+        without = [result.transitions.action_masks is None for result in results]
+        first.update(without[:1] if len({*without}) > 1 else [])
+        return results
+
+    for shown in (False, True):
+        algorithm = made(module, Jailed(shown), **options)
+        records = []
+        for number in range(8):
+            drive(algorithm, number, answer)
+            records.append(frozen(algorithm.record()))
+        arrays.append([frozen(algorithm.state()), *records])
+        OPEN.close()
+    for one, other in zip(*arrays, strict=True):
+        assert_same(one, other)
+    assert first == {True, False}  # tasks without masks came first, and those with masks
+    if module is dqn:
+        again = made(module, Jailed(True), **options)
+        again.restore(arrays[0][0], records)
+        drive(again, 8)
+        drive(algorithm, 8)
+        assert_same(again.state(), algorithm.state())
+        OPEN.close()
 
 
 def stays_open(rollout: Rollout, count: int) -> list[Task]:

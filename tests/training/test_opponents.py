@@ -173,12 +173,35 @@ horizon = 8
 [a2c]
 envs = 16
 horizon = 8
+[dqn]
+envs = 16
+horizon = 8
+learning_starts = 150
+frames_per_update = 16
+batch_size = 16
+[erl]
+population = 8
+parents = 4
+elites = 2
+shared = 4
+learning_starts = 30
+frames_per_update = 16
+batch_size = 16
 """
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("algorithm", "seats"), [("ga", "all"), ("sep_cma_es", "all"), ("ppo", "one"), ("ppo", "all"), ("a2c", "all")]
+    ("algorithm", "seats"),
+    [
+        ("ga", "all"),
+        ("sep_cma_es", "all"),
+        ("ppo", "one"),
+        ("ppo", "all"),
+        ("a2c", "all"),
+        ("dqn", "one"),
+        ("erl", "one"),
+    ],
 )
 def test_a_run_against_networks_is_resumed_and_verified(algorithm: str, seats: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN.replace('learn_from = "all"', f'learn_from = "{seats}"'))

@@ -79,7 +79,7 @@ class TensorFlowLearner(Learner):
         self._loss = loss
         self._data: dict[str, Any] = {}
         self._move_target: Any = None
-        self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
+        self._compiled_for: dict[tuple[Any, ...], Any] = {}  # the step, by the size of a part and what is loaded
 
     def _scope(self) -> AbstractContextManager[Any]:
         """Return the context in which variables are made."""
@@ -107,16 +107,17 @@ class TensorFlowLearner(Learner):
     def _run(self, rows: Rows, *arguments: Any) -> Any:
         """Update by examples of the loaded arrays; `arguments` are those of `_step` from `blank` on."""
         part = self._part_of(len(rows))
-        if part not in self._compiled_for:
+        which = part, *self._data  # masks may be among it in some generations only
+        if which not in self._compiled_for:
             *numbers, settings = arguments
             specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
             signature = [specs, tf.TensorSpec((None, part), tf.int32), tf.TensorSpec((None,), tf.float32)]
             signature += [tf.TensorSpec(number.shape, tf.float32) for number in numbers[1:]]
             signature.append(dict.fromkeys(settings, tf.TensorSpec((), tf.float32)))
-            self._compiled_for[part] = tf.function(self._step, input_signature=signature, autograph=False)
+            self._compiled_for[which] = tf.function(self._step, input_signature=signature, autograph=False)
         padded = np.zeros(-(-len(rows) // part) * part, np.int32)
         padded[: len(rows)] = rows
-        return self._compiled_for[part](self._data, tf.constant(padded.reshape(-1, part)), *arguments)
+        return self._compiled_for[which](self._data, tf.constant(padded.reshape(-1, part)), *arguments)
 
     def _part_of(self, count: int) -> int:
         """Return the size of the parts of `count` examples: a power of two from LEAST on, so that few places are empty.
