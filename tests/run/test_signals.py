@@ -314,7 +314,6 @@ def test_a_library_call_gives_the_handler_back(small: Path, raised: bool) -> Non
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.long
 def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:
     rows: list[evo.Row] = []
     experiment = evo.Experiment.load(small / "small.toml", "workers.backend=processes")

@@ -72,7 +72,6 @@ def refused(path: Path) -> str:
     return line
 
 
-@pytest.mark.long
 def test_a_champion_is_read_as_it_is_read_by_its_own_run(tmp_path: Path) -> None:
     file = champion(tmp_path / "champion.h5")
     for path in (file, tmp_path):

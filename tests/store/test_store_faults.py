@@ -437,7 +437,6 @@ def test_power_lost_at_a_system_call_loses_nothing_that_was_durable(
     assert len(durable) > 2
 
 
-@pytest.mark.long
 def test_every_prefix_of_what_was_not_synced_before_the_last_commit_goes_on(
     calls: list[Call], tmp_path: Path, hashes: list[str]
 ) -> None:
