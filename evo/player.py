@@ -56,7 +56,6 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
-    from evo.environments.instances import OPEN
     from evo.networks.candidates import PublishedFiles
     from evo.rollouts.gymnasium_episodes import seed_check, shares_state
     from evo.rollouts.rollout import RolloutPlayer
@@ -85,7 +84,7 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
             seen.add(rollout.seeds)
             if rollout.seeds != "ignored" and shares_state(rollout.environment):
                 seen.add("shared")
-    OPEN.one_by_one = "shared" in seen
+    player.one_by_one = "shared" in seen
     player.notices = [
         f"an episode of this environment depends on those {text}"
         for kind, text in (

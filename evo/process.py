@@ -33,6 +33,7 @@ BURST = 1.0  # seconds in which several signals count as one
 
 GRACE = 5.0  # seconds that threads of plug-ins have to end when all else is done
 RETRY = 0.01  # seconds after which a signal that could not be raised is sent again
+ALONE = threading.RLock()  # who has it uses what all threads share, as the random numbers of Python and NumPy
 COMPILER = "llvmlite.binding"  # modules that call LLVM, and that LLVM calls
 
 _asked_at = -BURST  # monotonic

@@ -101,12 +101,13 @@ def _played(signs: Signs, network: Network) -> Ablation | None:
     """Return what is seen of the champion; None where its outputs are not finite, TimeoutError: episodes are long."""
     from evo.environments.instances import OPEN
     from evo.games.step import Ended
-    from evo.rollouts.gymnasium_episodes import play_gymnasium, seed_check
+    from evo.rollouts.gymnasium_episodes import play_gymnasium, seed_check, shares_state
 
     environment, tested = signs.run.environment, signs.run.score
     seeds = seeds_of_test_episodes(EPISODES, BLOCK * (tested.block if tested else 0))
     with directory.kept():
         renewed = environment.game is None and seed_check(environment) == "renewed"
+        alone = environment.game is None and shares_state(environment)
     kernel = LanesKernel(network, None)
     kernel.take(signs.run.champion.weights)
 
@@ -135,14 +136,15 @@ def _played(signs: Signs, network: Network) -> Ablation | None:
         arrays = empty_result(1, EPISODES, len(environment.episode_metrics), np.float64)
         ended = Ended(*(arrays[name][0] for name in Ended._fields))
         task = Task(WeightSource.of_row(), Episodes(seeds))
-        played = play_gymnasium(outputs, environment, task, ended, renewed, network.memory + 1)
+        with OPEN.here.used(alone):
+            played = play_gymnasium(outputs, environment, task, ended, renewed, network.memory + 1)
         return ended.returns if played.finite else np.full(EPISODES, np.nan), episodes[:LOOKED_AT]
 
     try:
         returns, episodes = play(False)
         zeroed, _ = play(True)
     finally:
-        OPEN.close()
+        OPEN.here.close()
     if not np.isfinite([returns, zeroed]).all():
         return None
     pieces = None if signs.option("bptt") is None else pieces_of(signs.options, network)

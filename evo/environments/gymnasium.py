@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from evo import environment
-from evo.environments.instances import OPEN, Instance, close, normalisation_of
+from evo.environments.instances import OPEN, Instance, close, made
+from evo.environments.normalisation import normalisation_of
 from evo.environments.observations import WrongObservation
 from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_observations, with_known_actions
 from evo.errors import ConfigurationError, MissingPluginError, OptionError, plug_in_advice
@@ -22,7 +23,7 @@ from evo.lazy import gymnasium, wrappers
 from evo.mistakes import name_of, shown
 from evo.options import IN_TRAINING, EnvironmentOptions, added
 from evo.plugins import directory, importing, mistakes, registry
-from evo.process import is_passed_on
+from evo.process import ALONE, is_passed_on
 from evo.records import GOES_ON
 
 PREFIX = "gymnasium:"
@@ -165,9 +166,16 @@ class GymnasiumEnvironment(environment.Environment):
         """How observations are normalised, by moments of episodes with the registered limit of steps alone."""
         if not self.options.normalise:
             return None
-        return _normalisation_of(
-            self.options.model_copy(update={"max_steps": 0, "training": {}, "training_generations": 0})
-        )
+        options = self.options.model_copy(update={"max_steps": 0, "training": {}, "training_generations": 0})
+        known = _normalisations.get(options)
+        if known is None or known[0] is not self._registered:
+            known = _normalisations[options] = self._registered, _normalisation_of(options)
+        return known[1]
+
+    @property
+    def _registered(self) -> Any:
+        """What is registered now, which may be another one later."""
+        return gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
 
     def _raw(self, **drawn: str) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""
@@ -199,11 +207,10 @@ class GymnasiumEnvironment(environment.Environment):
     @cached_property
     @directory.kept()
     def _spaces(self) -> Spaces:
-        spec = gymnasium.registry.get(self.options.id.removeprefix(PREFIX))
         known = _known.get(self.options)
-        if known is None or known[0] is not spec:  # it may be registered again, as another one
-            env = self.env()
-            known = _known[self.options] = spec, spaces_of(env, self.options.stack)
+        if known is None or known[0] is not self._registered:
+            env = made(self.env)
+            known = _known[self.options] = self._registered, spaces_of(env, self.options.stack)
             close(env)
         return known[1]
 
@@ -249,13 +256,14 @@ class GymnasiumEnvironment(environment.Environment):
         return {environment.RANDOM: self._random_return}
 
     def _random_return(self, seed: int) -> float:
-        (one,) = OPEN.of(self, 1, False)
-        one.reset(seed >> 64 - self.seed_bits)
-        one.seed_samples(seed >> 64 - self.seed_bits)
-        while one.step(one.sample()) == GOES_ON:
-            if one.steps == LONGEST_RANDOM:
-                return math.nan
-        return one.total
+        with ALONE, OPEN.here.used() as instances:
+            (one,) = instances.of(self, 1, False)
+            one.reset(seed >> 64 - self.seed_bits)
+            one.seed_samples(seed >> 64 - self.seed_bits)
+            while one.step(one.sample()) == GOES_ON:
+                if one.steps == LONGEST_RANDOM:
+                    return math.nan
+            return one.total
 
     @directory.kept()
     def replayed(
@@ -271,7 +279,8 @@ class GymnasiumEnvironment(environment.Environment):
         if not pictures or not self.visible:
             return [], math.nan
         shown: list[environment.Shown] = []
-        with closing(Instance(partial(self._raw, render_mode=DRAWN), self.shape, self.actions, self.continuous)) as one:
+        make = partial(self._raw, render_mode=DRAWN)
+        with ALONE, closing(Instance(make, self.shape, self.actions, self.continuous)) as one:
             one.reset(seed >> 64 - self.seed_bits)
             first = one.drawn()
             side = side_of(first, 1 + len(actions))
@@ -283,9 +292,9 @@ class GymnasiumEnvironment(environment.Environment):
 
 
 _known: dict[Options, tuple[Any, Spaces]] = {}  # with what was registered then
+_normalisations: dict[Options, tuple[Any, environment.Normalisation]] = {}  # also
 
 
-@lru_cache(maxsize=16)
 @directory.kept()
 def _normalisation_of(options: Options) -> environment.Normalisation:
     try:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import atexit
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environment import Environment, Frame, Normalisation, as_float32, real_array
+from evo.environment import Environment, Frame, as_float32, real_array
 from evo.environments.observations import WrongObservation, fits, shown
 from evo.errors import ConfigurationError, notice
 from evo.plugins import directory, mistakes
-from evo.process import is_passed_on
+from evo.process import ALONE, is_passed_on
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
-
-SHOWN = 10  # observations of an episode that are compared
-LEAST_DEVIATION = 1e-8
-MOST_DEVIATIONS = 10.0
 
 
 class Instance:
     """One live environment, and the episode that it plays."""
+
+    _newest: ClassVar[object] = None  # the episode that began last in this process
 
     def __init__(
         self, make: Callable[[], Any], shape: tuple[int, ...], actions: int, continuous: bool, renewed: bool = False
     ) -> None:
         """Make an environment with observations of this shape; `renewed`: one for every episode."""
         self._make, self.shape, self._actions, self._continuous = make, shape, actions, continuous
-        self._env, self._renewed, self._begun = make(), renewed, False
+        self._env, self._renewed, self._begun = made(make), renewed, False
+        self._episode: object = ()
         self.name = type(self._own).__qualname__
         self.observation: NDArray[np.float32] = np.empty(0, np.float32)  # of any shape
         self.mask: NDArray[np.int8] | None = None  # [A] allowed actions; None: all
@@ -52,6 +52,11 @@ class Instance:
         return getattr(self._env, "unwrapped", self._env)
 
     @property
+    def is_undisturbed(self) -> bool:
+        """Whether no other episode has begun in this process since its own began."""
+        return self._episode is Instance._newest
+
+    @property
     def is_finite(self) -> bool:
         """Whether the last observation has neither a NaN nor an infinity."""
         return bool(np.isfinite(self.observation).all())
@@ -68,8 +73,9 @@ class Instance:
         """Begin the episode of a seed; ConfigurationError where the environment breaks Gymnasium's interface."""
         if self._renewed and self._begun:
             self.close()
-            self._env = self._make()
+            self._env = made(self._make)
         self.steps, self.reward, self.total, self._begun = 0, 0.0, 0.0, True
+        self._episode = Instance._newest = object()
         returned = self._call("reset", **({} if seed is None else {"seed": seed}))
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
             raise self._fault("reset", _described(returned), "it must give an observation and info")
@@ -186,54 +192,6 @@ def _described(returned: Any) -> str:
     return f"{len(returned)} values" if isinstance(returned, tuple | list) else f"{returned!r:.40}"
 
 
-def _random_player(env: Any) -> Instance:
-    """Return an instance whose samples are the same in every process."""
-    taken = env.action_space
-    taken.seed(0)
-    continuous = taken.shape != ()
-    return Instance(
-        lambda: env, env.observation_space.shape or (), int(taken.shape[0] if continuous else taken.n), continuous
-    )
-
-
-def _unseeded(env: Any) -> list[bytes]:
-    """Return what an environment shows at first of an episode without a seed, that follows one with it; close it."""
-    with closing(_random_player(env)) as one:
-        one.reset(0)
-        one.reset(None)
-        shown = [one.observation.tobytes()]
-        while len(shown) < SHOWN and one.step(one.sample()) == GOES_ON:
-            shown.append(one.observation.tobytes())
-        return shown
-
-
-def normalisation_of(make: Callable[[], Any], steps: int) -> Normalisation:
-    """Return mean and standard deviation of the observations of `steps` random actions.
-
-    Both have the shape of an observation. A number that hardly varies has the standard deviation 1. Every process plays
-    the same steps: the environment and its actions have fixed seeds. Episodes after the first have none, unless a
-    reset without a seed is not the same each time. The sums are of float64, in the order of play.
-    ConfigurationError where an observation is not finite, or the environment fails.
-    """
-    is_seeded = _unseeded(make()) != _unseeded(make())
-    with closing(_random_player(make())) as one:
-        total = np.zeros(one.shape)
-        squares, episodes, status = total, 0, TERMINATED
-        for _ in range(steps):
-            if status != GOES_ON:
-                one.reset(episodes if is_seeded or not episodes else None)
-                episodes += 1
-            status = one.step(one.sample())
-            value = one.observation.astype(np.float64)
-            with np.errstate(invalid="ignore"):
-                total, squares = total + value, squares + value * value
-    if not np.isfinite(squares).all():
-        raise ConfigurationError("observations are not finite; use 0")
-    mean = total / steps
-    deviation = np.sqrt(np.maximum(squares / steps - mean * mean, 0.0))
-    return Normalisation(mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0), MOST_DEVIATIONS)
-
-
 @dataclass
 class Kept:
     """An instance that stays open between segments, and what it has played of its episode."""
@@ -246,7 +204,7 @@ class Kept:
 
 
 class Instances:
-    """The live environments of this process: they are reset for every episode, not made again.
+    """The live environments of a thread: they are reset for every episode, not made again.
 
     Those of whole episodes are all of one environment. Some can be made only once in a process: others are closed then.
     """
@@ -256,11 +214,26 @@ class Instances:
         self._open: list[Instance] = []
         self._most = 0  # that can be made
         self._kept: dict[int, Kept] = {}  # by the seed of the first episode of their sequence
-        self._uses = 0
+        self._uses, self._in_use = 0, threading.RLock()
         self.one_by_one = False  # whether an episode must not be played while another one goes on
+
+    @contextmanager
+    def used(self, one_by_one: bool = False) -> Iterator[Instances]:
+        """Let nobody else close them meanwhile; `one_by_one`: nor any other thread play what needs that as well."""
+        with ALONE if one_by_one else nullcontext(), self._in_use:
+            self.one_by_one = one_by_one
+            yield self
+
+    def give_way(self) -> bool:
+        """Close them all, unless they are used; return whether that was done."""
+        if is_free := self._in_use.acquire(blocking=False):
+            self.close()
+            self._in_use.release()
+        return is_free
 
     def of(self, environment: Environment, most: int, renewed: bool) -> list[Instance]:
         """Return at most `most` instances, at least one; fewer where the environment cannot be made more often."""
+        IN_PROCESS.add(self)
         if self.one_by_one:
             self._close_kept(*self._kept)
         if self._environment is not environment:
@@ -285,11 +258,13 @@ class Instances:
         Fewer, of the first, where not as many can be open at a time. Those of other sequences that have not
         been used since these were used the time before last are closed.
         """
+        IN_PROCESS.add(self)
         found: list[Kept] = []
         if self.one_by_one:
             sequences = sequences[:1]
             self._close_open()
-            self._close_kept(*(first for first in self._kept if first not in sequences))
+            goes_on = {first for first, one in self._kept.items() if one.instance.is_undisturbed}
+            self._close_kept(*self._kept.keys() - goes_on.intersection(sequences))
         while len(found) < len(sequences):
             first = sequences[len(found)]
             if (known := self._kept.get(first)) is None or known.environment is not environment:
@@ -320,6 +295,7 @@ class Instances:
         """Close them all."""
         self._close_open()
         self._close_kept(*self._kept)
+        IN_PROCESS.discard(self)
 
     def _close_open(self) -> None:
         while self._open:
@@ -331,8 +307,40 @@ class Instances:
             self._kept.pop(first).instance.close()
 
 
-OPEN = Instances()
-atexit.register(OPEN.close)
+class _Open(threading.local):
+    """The instances of each thread, as some environments can only be used where they were made."""
+
+    def __init__(self) -> None:
+        self.here = Instances()
+
+
+OPEN = _Open()
+IN_PROCESS: set[Instances] = set()  # those of all threads in which an environment may be open
+
+
+def made(make: Callable[[], Any]) -> Any:
+    """Return a fresh environment; where that fails, after those were closed that nobody in other threads plays now."""
+    try:
+        return make()
+    except ConfigurationError:
+        closed = [one.give_way() for one in list(IN_PROCESS) if one is not OPEN.here]
+        if not closed:
+            raise
+    try:
+        return make()
+    except ConfigurationError as error:
+        if all(closed):
+            raise
+        raise ConfigurationError(
+            f"{error}; another run plays in this process, and where an environment can be made only once in one, train "
+            'one run after the other, or with workers.backend = "processes"'
+        ) from error
+
+
+@atexit.register
+def _close() -> None:
+    for one in list(IN_PROCESS):
+        one.close()
 
 
 @cache

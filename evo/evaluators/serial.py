@@ -98,7 +98,7 @@ class _Playing(threading.Thread):
                 answer = error
             self.busy = False
             self._answers.put(answer)
-        OPEN.close()
+        OPEN.here.close()
 
     def play(self, task: Task) -> Result:
         """Return the result, or raise what the player raised."""

@@ -25,6 +25,7 @@ from evo.errors import ConfigurationError
 from evo.evolution.noise_sums import exp
 from evo.lazy import base, tools
 from evo.plugins import registry
+from evo.process import ALONE
 from evo.randomness.streams import draw, draws
 from evo.records import Arrays, WeightSource
 
@@ -77,14 +78,15 @@ def fitness_of(individuals: Sequence[Individual]) -> NDArray[Any]:
 @contextmanager
 def drawing_from(key: int) -> Iterator[None]:
     """Seed the global generators of Python, from which DEAP's operators draw, and NumPy; restore them afterwards."""
-    before, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(key)
-    np.random.seed([key >> 32, key & 0xFFFFFFFF])  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(before)
-        np.random.set_state(numpy)  # noqa: NPY002
+    with ALONE:
+        before, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(key)
+        np.random.seed([key >> 32, key & 0xFFFFFFFF])  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 @contextmanager

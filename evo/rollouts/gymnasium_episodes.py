@@ -16,6 +16,7 @@ from evo.environments.instances import OPEN, Instance, notice_once
 from evo.errors import ConfigurationError
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
+from evo.process import ALONE
 from evo.records import GOES_ON, LARGEST_FLOAT, SEGMENT_END, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
@@ -37,7 +38,7 @@ def play_gymnasium(
     assert isinstance(task.play, Episodes)
     seeds, shift = task.play.seeds, 64 - environment.seed_bits
     steps = Steps(environment, task.action_rule, FIRST, len(seeds) if task.record_transitions else None)
-    instances = OPEN.of(environment, len(seeds), renewed) if len(seeds) else []
+    instances = OPEN.here.of(environment, len(seeds), renewed) if len(seeds) else []
     live = list(zip(instances, range(len(seeds)), strict=False))  # and the episode that each of them plays
     for one, e in live:
         one.reset(int(seeds[e]) >> shift)
@@ -165,20 +166,20 @@ def seed_check(environment: Environment) -> str:
     seed does not name an episode. ConfigurationError: an observation or a reward is not finite, or the environment
     breaks Gymnasium's interface.
     """
-    OPEN.close()
-    with closing(Instance.of(environment)) as one:
+    OPEN.here.close()
+    with ALONE, closing(Instance.of(environment)) as one:
         shown = [_first_steps(one, environment, seed) for seed in PROBED]
         later = [_first_steps(one, environment, seed) for seed in reversed(PROBED)][::-1]
-    with closing(Instance.of(environment)) as other:
+    with ALONE, closing(Instance.of(environment)) as other:
         fresh = [_first_steps(other, environment, seed) for seed in PROBED]
     return "ignored" if fresh != shown else "renewed" if later != shown else ""
 
 
 def shares_state(environment: Environment) -> bool:
     """Return whether an episode depends on another at the same time, as where both draw from `numpy.random`."""
-    with closing(Instance.of(environment)) as one:
+    with ALONE, closing(Instance.of(environment)) as one:
         alone = _first_steps(one, environment, PROBED[0])
-    with closing(Instance.of(environment)) as one:
+    with ALONE, closing(Instance.of(environment)) as one:
         try:
             other = Instance.of(environment)
         except ConfigurationError:  # it can be made only once

@@ -60,7 +60,7 @@ def play_gymnasium_segment(score: Score, environment: Environment, task: Task, f
     kept, played = list[Kept](), list[bytes]()  # of each environment, and the actions of its episode so far
     while len(kept) < len(envs):
         begun = len(kept)
-        kept += OPEN.keep(environment, envs.first[begun:].tolist(), found == "renewed")
+        kept += OPEN.here.keep(environment, envs.first[begun:].tolist(), found == "renewed")
         played += [_take_up(kept[b], states, b, found == "ignored") for b in range(begun, len(kept))]
         group = [(b, kept[b].instance) for b in range(begun, len(kept))]
         seeds = {b: _seed(states, b) for b, _ in group}

@@ -17,6 +17,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import check_arithmetic
 from evo.compiled.views import aligned, shaped
 from evo.environment import Environment
+from evo.environments.instances import OPEN
 from evo.games import contract
 from evo.games.contract import CompiledGame
 from evo.games.seats import ITSELF
@@ -323,8 +324,7 @@ class Rollout:
     def take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
         """Have candidate `k` computed from now on; return whether its weights are finite."""
         self._rebuilder.rebuild(parents, task.weights, k, self._weights)
-        finite = bool(np.isfinite(self._weights).all())
-        if finite:
+        if finite := bool(np.isfinite(self._weights).all()):
             self.kernel.take(self._weights)
         return finite
 
@@ -334,13 +334,14 @@ class RolloutPlayer(Player):
 
     def __init__(self, rollouts: Sequence[Any], files: Any) -> None:
         """`rollouts` are one for each environment of training, and last that of evaluation."""
-        self._rollouts, self._files = rollouts, files
+        self._rollouts, self._files, self.one_by_one = rollouts, files, False  # as an attribute of `Instances`
         self.fingerprint, self.device = rollouts[-1].kernel.fingerprint, rollouts[-1].kernel.device
 
     def play(self, task: Task) -> Result:
         """Play the task in its environment with each of its candidates."""
         rollout, parents = self._of(task)
-        result: Result = rollout.play(task, parents)
+        with OPEN.here.used(self.one_by_one):
+            result: Result = rollout.play(task, parents)
         return result
 
     def _of(self, task: Task) -> tuple[Any, NDArray[np.float32]]:

@@ -164,7 +164,7 @@ def baselines(environment: Environment, episodes: int, block: int = 0, seconds: 
     A player that would take too long is left out.
     """
     found = {name: baseline(environment, name, episodes, block, seconds) for name in environment.baselines}
-    OPEN.close()
+    OPEN.here.close()
     return {name: score for name, score in found.items() if score is not None}
 
 

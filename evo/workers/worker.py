@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evo import clock
-from evo.environments.instances import OPEN
+from evo.environments.instances import IN_PROCESS, OPEN
 from evo.errors import DeviceLostError, DeviceMemoryError, ResourceError, counted
 from evo.plugins import directory, mistakes
 from evo.process import outlive_parent
@@ -232,7 +232,7 @@ def spawned(descriptor: int) -> NoReturn:
 
 def _leave() -> None:
     """End this worker; where environments are open, it may close them first, and what they have started."""
-    if OPEN.any:
+    if IN_PROCESS:
         time.sleep(GRACE)
     os._exit(0)
 
@@ -292,7 +292,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             for answer in answers:
                 channel.send(*answer)
     except (EOFError, OSError):
-        OPEN.close()
+        OPEN.here.close()
         os._exit(0)
     except BaseException:
         traceback.print_exc()

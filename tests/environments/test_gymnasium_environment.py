@@ -464,6 +464,11 @@ def test_an_environment_that_ignores_its_seed_is_noticed_at_the_start_and_is_no_
     assert (tmp_path / "run" / "fingerprint").read_text() == NOT_DETERMINISTIC
     out = called(tmp_path, "verify", "run", *words[1:3], program="evo")[0]
     assert "unknown  not replayable: the environment is not deterministic under its seed" in out
+    normalised = *words[:-1], "normalised", "--set", "environment.normalise=20"
+    told = called(tmp_path, *normalised, code=2)[1]
+    assert "environment.normalise: random play: the environment does not follow the seed of its reset" in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "normalised").exists()
     steady = registered(tmp_path, "steady_walks")
     assert noted not in called(tmp_path, *steady[:-1], "steady")[1]
     assert not (tmp_path / "steady" / "fingerprint").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from evo.environments.gymnasium import Options, make
-from evo.environments.instances import OPEN, Instance, normalisation_of
+from evo.environments.instances import OPEN, Instance
+from evo.environments.normalisation import normalisation_of
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -60,6 +62,8 @@ class Odd(gymnasium.Env):
         self.x = self.np_random.uniform(-1, 1, self.observation_space.shape or (2,)).astype(np.float32)
         if self.kind.get("fresh"):
             self.x = np.random.default_rng(seed).uniform(-1, 1, 2).astype(np.float32)
+        if self.level > self.kind.get("ignores_from", self.level):
+            self.x = np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
         return (self.x, {}) if self.begun is None else self.begun
 
     def step(self, action: Any) -> Any:
@@ -77,7 +81,7 @@ class Odd(gymnasium.Env):
 @pytest.fixture
 def odd() -> Iterator[Callable[..., Any]]:
     """Return a function that registers `Odd` with these words, and makes our environment of it."""
-    OPEN.close()
+    OPEN.here.close()
     Odd.made, Odd.alive = 0, set()
 
     def made(options: dict[str, Any] | None = None, **words: Any) -> Any:
@@ -86,8 +90,8 @@ def odd() -> Iterator[Callable[..., Any]]:
         return make(Options(id="gymnasium:Odd-v0", **(options or {})))
 
     yield made
-    OPEN.close()
-    OPEN.one_by_one = False
+    OPEN.here.close()
+    OPEN.here.one_by_one = False
     gymnasium.registry.pop("Odd-v0", None)
 
 
@@ -276,7 +280,7 @@ def test_seeds_have_31_bits_or_64(odd: Callable[..., Any]) -> None:
             environment = odd(options)
         one = Instance.of(environment)
         played(environment)
-        seeds = [seed for instance in OPEN._open for seed in instance._own.seeds]
+        seeds = [seed for instance in OPEN.here._open for seed in instance._own.seeds]
         assert sorted(seeds) == sorted(int(seed) >> (33 if fits else 0) for seed in SEEDS)
         assert max(seeds) > 1 << (30 if fits else 60)
         one.close()
@@ -301,10 +305,10 @@ def test_an_environment_that_can_be_made_once_plays_one_episode_after_the_other(
     odd: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     several = [trace.tolist() for trace in played(odd()).actions]
-    OPEN.close()
+    OPEN.here.close()
     environment = odd({"normalise": 20}, alone=True)
     assert seed_check(environment) == ""
-    OPEN.close()
+    OPEN.here.close()
     environment = odd(alone=True)
     assert [trace.tolist() for trace in played(environment).actions] == several
     assert "note: Odd: episodes are played 1 at a time: " in capfd.readouterr().err
@@ -320,6 +324,51 @@ def test_a_normalisation_is_the_same_in_every_process(odd: Callable[..., Any], k
     assert not Odd.alive
 
 
+@pytest.mark.parametrize("level", [0, 2])
+def test_there_is_no_normalisation_where_the_same_steps_show_something_else(
+    odd: Callable[..., Any], level: int
+) -> None:
+    for kind, fits in (({"ignores_from": 50}, True), ({"ignores_from": level}, False)):
+        environment = odd({"normalise": 50}, **kind)
+        if fits:
+            assert environment.normalisation.limit == 10
+            continue
+        with pytest.raises(
+            ConfigurationError, match=r"^environment\.normalise: random play: .* does not follow the seed"
+        ):
+            environment.env()
+        assert not Odd.alive
+
+
+def test_an_environment_that_is_registered_again_is_normalised_by_its_own_numbers(odd: Callable[..., Any]) -> None:
+    first, other = (odd({"normalise": 50}, **kind).normalisation for kind in ({}, {"fresh": True}))
+    assert not np.array_equal(first.mean, other.mean)
+
+
+def test_an_environment_that_another_thread_plays_is_not_closed_until_that_is_over(odd: Callable[..., Any]) -> None:
+    environment, begun, over = odd(alone=True), threading.Event(), threading.Event()
+    assert environment.shape == (2,)
+
+    def play() -> None:
+        with OPEN.here.used() as instances:
+            instances.of(environment, 1, False)
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    begun.wait()
+    try:
+        with pytest.raises(ConfigurationError, match=r"one at a time.*another run plays .* one run after the other"):
+            Instance.of(environment)
+        assert len(Odd.alive) == 1
+    finally:
+        over.set()
+        thread.join()
+    Instance.of(environment).close()
+    assert not Odd.alive
+
+
 def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> None:
     assert seed_check(odd()) == ""
     assert seed_check(odd(class_state=True)) == "ignored"
@@ -331,7 +380,7 @@ def test_what_stays_of_earlier_episodes_is_found(odd: Callable[..., Any]) -> Non
         returns = rollout.play(task, np.empty((0, 6), np.float32)).returns
         assert (set(returns[0].tolist()) == {5.0}) == expected
         rollout.seeds = "renewed"
-        OPEN.close()
+        OPEN.here.close()
 
 
 @pytest.mark.parametrize("kind", [{}, {"alone": True}])
@@ -340,10 +389,10 @@ def test_episodes_that_disturb_each_other_are_found_and_played_one_by_one(
 ) -> None:
     assert not shares_state(odd(**kind))
     assert not shares_state(odd(carries=True))
-    OPEN.close()
+    OPEN.here.close()
     environment = odd(shared=True, **kind)
     assert shares_state(environment) != kind.get("alone", False)
-    OPEN.one_by_one = True
+    OPEN.here.one_by_one = True
     together = played(environment).returns[0]
     assert together.tolist() == [played(environment, seeds=SEEDS[k : k + 1]).returns[0, 0] for k in range(len(SEEDS))]
     assert len(Odd.alive) == 1

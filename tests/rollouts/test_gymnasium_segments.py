@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from evo.algorithms import a2c, dqn, ppo, pqn, reinforce
 from evo.environments.gymnasium import GymnasiumEnvironment, Options, make
-from evo.environments.instances import OPEN
+from evo.environments.instances import OPEN, Instance
 from evo.games.catalogue import snake
 from evo.games.step import some
 from evo.learning.collecting import begin_envs, equally_wide
@@ -75,8 +76,8 @@ def test_a_segment_behind_gymnasium_equals_the_compiled_one(mask: str, closed: b
         assert_equal(other.envs, one.envs, "snapshots", "returns_so_far")
         expected, found = one.envs, other.envs
         if closed:
-            OPEN.close()
-    OPEN.close()
+            OPEN.here.close()
+    OPEN.here.close()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
@@ -85,7 +86,7 @@ def test_two_halves_are_the_whole_and_a_resume_plays_the_actions_of_unfinished_e
     begun = begin_envs(rollout.environment, 1, 0, 5)
     whole, one = play(rollout, begun, 60), play(rollout, begun, 30)
     two = play(rollout, one.envs, 30)
-    OPEN.close()
+    OPEN.here.close()
     again = play(rollout, one.envs, 30)
     for half in (two, again):
         assert_equal(half.envs, whole.envs)
@@ -94,7 +95,7 @@ def test_two_halves_are_the_whole_and_a_resume_plays_the_actions_of_unfinished_e
     assert_equal(two.transitions, again.transitions)
     parts = [play(rollout, some(one.envs, slice(k, k + 1)), 30) for k in range(5)]
     assert_equal(joined(equally_wide([part.envs for part in parts])), whole.envs)
-    OPEN.close()
+    OPEN.here.close()
 
 
 def test_a_snapshot_is_the_actions_so_far() -> None:
@@ -110,7 +111,7 @@ def test_environments_that_can_be_made_once_or_play_once_give_the_same(
 ) -> None:
     results = []
     for closed in (False, True):
-        OPEN.close()
+        OPEN.here.close()
         rollout = rollout_in(odd(**kind))
         rollout.seeds = found
         envs = begin_envs(rollout.environment, 1, 0, 3)
@@ -118,7 +119,7 @@ def test_environments_that_can_be_made_once_or_play_once_give_the_same(
             results.append(play(rollout, envs, 3))
             envs = results[-1].envs
             if closed:
-                OPEN.close()
+                OPEN.here.close()
         assert len(Odd.alive) <= (1 if kind.get("alone") else 3)
     for one, other in zip(results[:4], results[4:], strict=True):
         assert_equal(one.transitions, other.transitions)
@@ -129,7 +130,7 @@ def test_segments_of_episodes_that_disturb_each_other_do_not_depend_on_the_tasks
     odd: Callable[..., Any],  # noqa: F811
 ) -> None:
     rollout = rollout_in(odd(shared=True))
-    OPEN.one_by_one = True
+    OPEN.here.one_by_one = True
     envs, returns = begin_envs(rollout.environment, 1, 0, 3), []
     for parts in ([slice(0, 3)], [slice(0, 1), slice(1, 3)]):
         at = envs
@@ -138,6 +139,21 @@ def test_segments_of_episodes_that_disturb_each_other_do_not_depend_on_the_tasks
             at = joined(equally_wide([result.envs for result in results]))
             returns.append(at.returns_so_far.tolist())
     assert returns[:3] == returns[3:]
+
+
+def test_an_episode_goes_on_as_alone_after_another_one_that_disturbs_it(
+    odd: Callable[..., Any],  # noqa: F811
+) -> None:
+    rollout, returns = rollout_in(odd(shared=True)), []
+    OPEN.here.one_by_one = True
+    for disturbed in (False, True):
+        OPEN.here.close()
+        at = play(rollout, begin_envs(rollout.environment, 1, 0, 1), 3).envs
+        if disturbed:
+            with closing(Instance.of(rollout.environment)) as other:
+                other.reset(5)
+        returns.append(play(rollout, at, 1).envs.returns_so_far.tolist())
+    assert returns[0] == returns[1]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -150,7 +166,7 @@ def test_an_episode_that_cannot_be_repeated_is_left_for_the_next_one(
     rollout.seeds = "ignored" if known else ""
     left = play(rollout, begin_envs(rollout.environment, 1, 0, 2), 3).envs
     assert play(rollout, left, 1).envs.episode.tolist() == [0, 0]  # it is still open
-    OPEN.close()
+    OPEN.here.close()
     after = play(rollout, left, 1).envs
     assert after.episode.tolist() == [1, 1]
     assert [len(unpacked(row)) for row in after.snapshots] == [1, 1]
@@ -180,7 +196,7 @@ def test_outputs_that_are_not_finite_bring_back_no_transitions() -> None:
         result = rollout.play(Task(WeightSource.of_row(0), Segment(envs, 4), SOFTMAX), weights)
         assert not result.finite.any()
         assert result.transitions is None
-    OPEN.close()
+    OPEN.here.close()
 
 
 class Noise(gymnasium.Env):
@@ -226,7 +242,7 @@ def test_pixels_are_recorded_in_a_quarter_of_the_memory_and_learning_does_not_no
     assert pixels.observations.dtype == pixels.next_observations.dtype == np.uint8
     np.testing.assert_array_equal(make(options).recorded_as.observe(pixels.observations), shown.observations)
     np.testing.assert_array_equal(pixels.next_outputs, shown.next_outputs)
-    OPEN.close()
+    OPEN.here.close()
 
 
 class Jailed(Chain):

@@ -129,7 +129,7 @@ def test_a_segment_of_another_environment_goes_on_with_the_states_of_the_one_bef
     rollout, weights = playing(environment)
 
     def play(envs: EnvStates, horizon: int) -> Result:
-        OPEN.close()
+        OPEN.here.close()
         return rollout.play(Task(rows(1), Segment(envs, horizon), SOFTMAX), weights[np.newaxis])
 
     begun = gymnasium_segments.begin(np.arange(5, dtype=np.uint64))

@@ -287,7 +287,7 @@ def test_environments_are_closed_in_the_end_however_their_episodes_end(reward: f
     result = played_plainly(make(), Task(fresh(1), train(3)), Counted)
     assert result.finite.tolist() == [reward == 0.0]
     assert 0 < len(open_ones) <= 3  # to be reset for later episodes
-    OPEN.close()
+    OPEN.here.close()
     assert not open_ones
 
 

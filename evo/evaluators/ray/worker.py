@@ -115,7 +115,7 @@ def _player(key: str, packed: Packed) -> tuple[Player, TaskMatrix]:
         if spec.inference == "tensorflow" and not os.environ.get(VISIBLE):
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
-        OPEN.close()
+        OPEN.here.close()
         matrix = TaskMatrix()
         with _guard.watching(START_DEADLINE):  # until a plug-in is called, which has less for each call
             clock.progress.tell = partial(_guard.watch, FIRST * spec.workers.deadline)
