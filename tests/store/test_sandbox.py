@@ -284,7 +284,6 @@ def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, what: str) 
     refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
 
 
-@pytest.mark.long
 def test_layers_have_one_name_each_so_that_a_small_file_stays_small(tmp_path: Path) -> None:
     for what in ("the same layer a thousand times", "the description as a layer"):
         line = refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
@@ -407,7 +406,6 @@ def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-@pytest.mark.long
 def test_all_champions_meanwhile_are_read_by_children_of_one_process_that_holds_none_of_them(tmp_path: Path) -> None:
     file = champion(tmp_path / "champion.h5")
     with sandbox.reading_several():
