@@ -298,7 +298,7 @@ def test_a_mask_that_is_missing_is_a_mask_of_ones(module: Any, options: dict[str
             drive(algorithm, number, answer)
             records.append(frozen(algorithm.record()))
         arrays.append([frozen(algorithm.state()), *records])
-        OPEN.close()
+        OPEN.here.close()
     for one, other in zip(*arrays, strict=True):
         assert_same(one, other)
     assert first == {True, False}  # tasks without masks came first, and those with masks
@@ -308,7 +308,7 @@ def test_a_mask_that_is_missing_is_a_mask_of_ones(module: Any, options: dict[str
         drive(again, 8)
         drive(algorithm, 8)
         assert_same(again.state(), algorithm.state())
-        OPEN.close()
+        OPEN.here.close()
 
 
 def stays_open(rollout: Rollout, count: int) -> list[Task]:
