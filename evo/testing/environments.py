@@ -146,8 +146,8 @@ class GameTests:
         np.testing.assert_array_equal(game.observe(mine.next_observations), theirs.next_observations)
         for name in ("actions", "rewards", "ends", "outputs"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), name)
-        masks = (1 if steps.action_masks is None else steps.action_masks for steps in (mine, theirs))
-        np.testing.assert_array_equal(*masks, "action_masks")
+        ours, other = (1 if steps.action_masks is None else steps.action_masks for steps in (mine, theirs))
+        np.testing.assert_array_equal(ours, other, "action_masks")
 
     def test_segments_go_on_from_snapshots_and_are_replayed(self) -> None:
         """Two segments are the halves of one of twice the length, and a replay of the actions gives the same."""

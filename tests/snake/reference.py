@@ -18,7 +18,7 @@ class Reference:
     ) -> None:  # fmt: skip
         self.size, self.seed, self.tail, self.starvation, self.max_steps = size, seed, tail, starvation, max_steps
         self.start_length, self.actions, self.hunger, self.steps = start_length, actions, hunger, steps
-        self.rewards, self.heading, self.forced = {**DEFAULT_REWARDS, **(rewards or {})}, heading, list(fruits)
+        self.rewards, self.heading, self.forced = {**DEFAULT_REWARDS, **(rewards or {})}, heading, list[Cell](fruits)
         self.body: list[Cell] = self._start() if body is None else list(body)
         self.terminated, self.truncated = self.won, False
         self.fruit = self._next_fruit() if fruit is None else fruit
