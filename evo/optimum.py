@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evo.config.experiment import Experiment
 from evo.environment import real_array
-from evo.environments.problem import PREFIX, Fitness, Problem
+from evo.environments.problem import PREFIX, Fitness, Problem, look_anew
 from evo.errors import ConfigurationError, did_you_mean, require_callable
 from evo.files.layout import CHAMPION
 from evo.lazy import keras
@@ -72,6 +72,7 @@ def _search(
     if not isinstance(workers, Mapping):
         workers = {"backend": "serial"} if _is(workers, 1) else {"count": workers}
     written_here = False
+    look_anew(problem.fitness)
     try:
         with tempfile.TemporaryDirectory() as folder:
             experiment = _experiment(problem, algorithm, generations, seed, workers, sections, Path(folder))
@@ -91,10 +92,8 @@ def _search(
     finally:
         registry.searched_here.set(outer)
     model = KerasModel(problem.model).with_weights(x) if problem.model else None
-    spent = found.store.spent
-    return Optimum(
-        x, 0.0 - test.mean if problem.minimise else test.mean, found, spent.frames + spent.frames_validating, model
-    )
+    spent, best = found.store.spent, 0.0 - test.mean if problem.minimise else test.mean
+    return Optimum(x, best, found, spent.frames + spent.frames_validating, model)
 
 
 def _declared_as(

@@ -113,6 +113,11 @@ class EnvironmentOptions(Section):
         return {}
 
     @property
+    def meaning(self) -> dict[str, Any]:
+        """Return the options that say what a network's numbers mean, where no shape shows it."""
+        return {}
+
+    @property
     def fixed_shape_hint(self) -> str:
         """Return what makes observations of one shape where other options differ; empty: nothing does."""
         return ""

@@ -25,7 +25,10 @@ def plain(value: Any) -> Any:
 
 def value_of(text: str) -> object:
     """Return the TOML value of this text, or the text itself where it is no TOML; ValueError: it is not UTF-8."""
-    text.encode()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it is not UTF-8, as all of an experiment is; give the file or folder another name") from error
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -42,6 +45,7 @@ def value_text(value: object) -> str:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else str(value)  # inf and nan are spelled as in Python
     if isinstance(value, str):
+        value = value.encode(errors="backslashreplace").decode()  # a path that is not UTF-8, which TOML cannot have
         return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(value, ensure_ascii=False))
     if isinstance(value, Mapping):
         inside = ", ".join(f"{key_text(key)} = {value_text(item)}" for key, item in value.items())

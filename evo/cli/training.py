@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
+import numpy as np
 from gymnasium import registry as registered
 
 from evo import clock
@@ -216,7 +217,8 @@ def record_game(session: Session, display: Display) -> Recording | None:
         return None
 
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
-    game = record(published, session.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
+    middle = int(np.isfinite(scores).sum()) // 2  # what is not finite is at the end of the order
+    game = record(published, session.evaluator, int(order[middle]), environment.episode_metrics)
     if environment.sources:
         game.check(environment)
     return game

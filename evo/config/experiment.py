@@ -47,6 +47,7 @@ class Experiment:
     other_backends: Mapping[str, Any] = field(default_factory=dict)  # their options of [workers], unused
     path: Path = field(default=Path("experiment.toml"), compare=False)
     copies: Mapping[str, Path] = field(default_factory=dict, compare=False)  # where a run has `opponents.files`
+    more_outputs: int = 0  # of a champion, than its algorithm's network has with the options here
 
     @classmethod
     def load(
@@ -123,8 +124,10 @@ class Experiment:
         return cls._checked(source, Path("experiment.toml"))
 
     @classmethod
-    def of_champion(cls, file: Path, about: Mapping[str, Any], **flags: object) -> Experiment:
-        """Return the experiment of a champion's description; flags and errors as in `load`."""
+    def of_champion(
+        cls, file: Path, about: Mapping[str, Any], outputs: int | None = None, **flags: object
+    ) -> Experiment:
+        """Return the experiment of a champion's description, whose network has `outputs`; the rest as in `load`."""
         sections: dict[str, Any] = {"run": {name: about.get(name) for name in ("algorithm", "seed")}}
         for name in ("environment", "policy"):
             values = about.get(name)
@@ -132,7 +135,12 @@ class Experiment:
         require_plug_ins(f"{printable(str(file))}: this champion", *_named(sections))
         source = ExperimentFile(printable(str(file)), sections, {})
         source.apply((), flags)
-        return cls._checked(source, file)
+        found = cls._checked(source, file)
+        usual = found.network().layers[-1].filters  # which options of the algorithm decide, and these it does not have
+        environment = found.make_environment()
+        if outputs is None or environment.problem is not None or outputs < environment.actions:
+            return found
+        return replace(found, more_outputs=outputs - usual)
 
     @classmethod
     def _checked(cls, source: ExperimentFile, path: Path) -> Experiment:
@@ -152,7 +160,9 @@ class Experiment:
                 source.mistakes.append(f"--set {printable(name)}: {wrong}")
             else:
                 source.set(change)
-        return self._checked(source, self.path)
+        changed = self._checked(source, self.path)
+        usual = changed.options.extra_outputs(self.make_environment())
+        return replace(changed, more_outputs=self.extra_outputs - usual)
 
     @property
     def algorithm(self) -> str:
@@ -178,7 +188,7 @@ class Experiment:
     @property
     def extra_outputs(self) -> int:
         """Return how many outputs the algorithm's network has besides the scores of actions."""
-        return self.options.extra_outputs(self.make_environment())
+        return self.options.extra_outputs(self.make_environment()) + self.more_outputs
 
     @property
     def hosts(self) -> list[str]:
@@ -258,7 +268,11 @@ class Experiment:
         """Return digests of a game's code and of the plug-ins', where they are not of this program."""
         environment, options = self.make_environment(), repr((self.environment, self.options))
         game = {"sources": environment.sources} if environment.sources else {}
-        found = {code.GAME: game, code.PLUGINS: script.of_plug_ins(environment.made_by, options)}
+        plugins, problem = script.of_plug_ins(environment.made_by, options), environment.problem
+        if problem is not None and not game:  # of a module, whose file is not all that the function reads
+            module = registry.problems_in(self.environment.id.split(":")[1]).__name__
+            plugins[self.environment.id] = problem.digest(problem.first, module)
+        found = {code.GAME: game, code.PLUGINS: plugins}
         return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:

@@ -71,6 +71,12 @@ class Options(EnvironmentOptions):
         return {"stack": self.stack, **{key: value for key, value in chosen.items() if value}}
 
     @property
+    def meaning(self) -> dict[str, Any]:
+        """Return what observations and actions mean; wrappers that change rewards alone do not count."""
+        chosen = {"wrappers": [one for one in self.wrappers if not _is_of_rewards(one)]}
+        return {**chosen, **{name: getattr(self, name) for name in ("stack", "normalise", "rescale_actions")}}
+
+    @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
         return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack", "wrappers", "instances", "rescale_actions"})
@@ -132,6 +138,14 @@ def _wrapper(named: str) -> Callable[[Any], Any]:
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
         raise ConfigurationError(f"environment.wrappers: {module} has no gymnasium.Wrapper of the name {name}")
     return found
+
+
+def _is_of_rewards(named: str) -> bool:
+    """Return whether a wrapper changes rewards alone; one that is not known here may change anything."""
+    with suppress(ConfigurationError):
+        found: Any = _wrapper(named)
+        return issubclass(found, gymnasium.RewardWrapper | wrappers.NormalizeReward | wrappers.TimeLimit)
+    return False
 
 
 def is_registered(identifier: str) -> bool:

@@ -29,9 +29,10 @@ from evo.options import EnvironmentOptions, added
 from evo.plugins import code, mistakes, registry
 from evo.process import is_passed_on
 
-PREFIX = "problem:"
+PREFIX = code.PROBLEM
 TAKEN = {"return", "length", "score", "won"}  # names of what is measured of every episode
 Fitness = Callable[..., Any]
+_looks: dict[int, tuple[Any, Any, Any]] = {}  # at functions of modules: the function, its content without arrays, all
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,13 @@ class Problem:
         """What the function computes with, at the first look, since an array may be one that it writes to."""
         return code.of_function(self.fitness)
 
-    def digest(self, first: NDArray[np.float32]) -> str:
-        """Return a digest of the function and its bounds, with a vector where a search begins.  # [P]"""
+    def digest(self, first: NDArray[np.float32], module: str = "") -> str:
+        """Return a digest of the function and its bounds, with a vector where a search begins.  # [P]
+
+        Of a plug-in `module`, the digest of its files is another one.
+        """
         bounds = self.bounds and [one.tobytes() for one in self.bounds]
-        about = repr((self.content, self.minimise, bounds))
+        about = repr((_content(self.fitness, module) if module else self.content, self.minimise, bounds))
         return hashlib.sha256(about.encode() + first.tobytes()).hexdigest()
 
     def inside(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -158,6 +162,20 @@ class Problem:
         if self.minimise:
             values[0] = -values[0]
         return values
+
+
+def look_anew(function: Fitness) -> None:
+    """Have the arrays of a function of a module read again, as they are when another search begins."""
+    _looks.pop(id(function), None)
+
+
+def _content(function: Fitness, module: str) -> Any:
+    """Return what a function of a plug-in computes with; arrays as at the first look, for it may write to them."""
+    files = code.files_of(module)
+    now = code.of_function(function, arrays=False, files=files)
+    if id(function) not in _looks or _looks[id(function)][1] != now:
+        _looks[id(function)] = function, now, code.of_function(function, files=files)
+    return _looks[id(function)][2]
 
 
 @contextmanager

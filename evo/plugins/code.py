@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
 from functools import cache
@@ -30,10 +30,12 @@ from evo.plugins import importing, registry
 OURS = ""  # this program, among the names of plug-ins
 OWN_PACKAGES = ("evo", "snake")
 MAIN = "__main__"  # the script or notebook that runs
+PROBLEM = "problem:"  # what the id of an environment begins with that is a fitness function
 OF_SCRIPT = "the environment or plug-in in this script"
 SHOWN = 4  # parts of a script that a message names, at most
 GAME, PLUGINS = "game", "plugins"  # keys of an identity
 NUMBERS = (Number, str, bytes, np.generic, range)  # and texts
+VALUES = (np.ndarray, *NUMBERS)
 WRAPPERS = {property: "fget", functools.cached_property: "func", classmethod: "__func__", staticmethod: "__func__"}
 
 
@@ -55,16 +57,15 @@ def other_code(wanted: Mapping[str, str]) -> str:
     return ""
 
 
-def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+def changes(run: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
     """Return a line for all code that an identity names and that differs now; plug-ins of one alone do not count."""
-    (game, plugins), (game_now, plugins_now) = ([one.get(key) for key in (GAME, PLUGINS)] for one in (run, now))
+    (game, plugins), (game_now, plugins_now) = ([one.get(key) for key in (GAME, PLUGINS)] for one in (run, here))
     changed = ["the game or the function"] if game and game_now and game != game_now else []
     if isinstance(plugins, Mapping) and isinstance(plugins_now, Mapping):
-        changed += [
-            f"plug-in {name}" if name != MAIN else OF_SCRIPT
-            for name in plugins_now
-            if _whole(plugins.get(name, plugins_now[name])) != _whole(plugins_now[name])
-        ]
+        others = [name for name, now in plugins_now.items() if _whole(plugins.get(name, now)) != _whole(now)]
+        if len(others) > 1:  # a function of a file that is edited is another one too
+            others = [name for name in others if not name.startswith(PROBLEM)]
+        changed += [_said(name) for name in others]
     lines = [f"the code of {what} differs from that of the run" for what in changed]
     if OF_SCRIPT in changed and isinstance(plugins, Mapping) and isinstance(plugins_now, Mapping):
         lines[changed.index(OF_SCRIPT)] += _what_differs(str(plugins[MAIN]), str(plugins_now[MAIN]))
@@ -72,6 +73,12 @@ def changes(run: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     if game and changed and isinstance(about, Mapping) and registry.HERE in str(about.get("id")):
         lines[0] += ", or a number that the function reads, its start or a bound"
     return lines
+
+
+def _said(name: str) -> str:
+    if name.startswith(PROBLEM):
+        return f"{name}, or a number, an array or another function that it reads,"
+    return f"plug-in {name}" if name != MAIN else OF_SCRIPT
 
 
 def _whole(digest: object) -> str:
@@ -92,13 +99,16 @@ def _what_differs(run: str, now: str) -> str:
 def of_plugin(name: str) -> str:
     """Return version and digest of a plug-in: of its package, or its file with what that imports from its folder."""
     file = _file(name)
+    return " ".join((*_versions(name, file), digest_of(file.parent, files_of(name)).hex())) if file else ""
+
+
+def files_of(name: str) -> frozenset[Path]:
+    """Return the files that the digest of a plug-in is of; none where it is missing here."""
+    file = _file(name)
     if file is None:
-        return ""
+        return frozenset()
     in_package = "." in name or file.name == "__init__.py"
-    digest = digest_of(
-        file.parent, file.parent.rglob("*.py") if in_package else with_helpers({file}, file.parent)
-    ).hex()
-    return " ".join((*_versions(name, file), digest))
+    return frozenset(file.parent.rglob("*.py") if in_package else with_helpers({file}, file.parent))
 
 
 def set_from_outside(names: Iterable[str]) -> list[str]:
@@ -165,7 +175,7 @@ def _imports(tree: ast.AST) -> Iterable[Sequence[str]]:
         yield from (parts for name in names if (parts := name.split("."))[0] not in OWN_PACKAGES)
 
 
-def of_function(function: Any, arrays: bool = True) -> Any:
+def of_function(function: Any, arrays: bool = True, files: Set[Path] = frozenset()) -> Any:
     """Return what a function computes with, in the same form in every process: its instructions, and what they read.
 
     These are constants, defaults, variables around it, globals, attributes and methods of its object, and numbers of
@@ -173,13 +183,14 @@ def of_function(function: Any, arrays: bool = True) -> Any:
     or functions of its folder. A method that calls `super()`, or reads a class above by its name, also reads the
     attributes of all classes above. What this code sets, as a counter of calls, is left out; of any other value, such
     as a list, only the type and the name count, and of arrays, without `arrays`, the shape: a function may write there.
+    Of code in `files`, which have a digest of their own, only the place counts: no other Python changes that.
     """
     known = isinstance(function, FunctionType | MethodType | functools.partial) or hasattr(function, "__wrapped__")
     start = function if known or _inside(function) else function.__call__
     innermost = function
     while inside := _inside(innermost):
         innermost = inside[0]
-    content = _Content(getattr(innermost, "__module__", ""), arrays)
+    content = _Content(getattr(innermost, "__module__", ""), arrays, files)
     content.of(start)  # finds what is set
     content.seen.clear()
     return content.of(start)
@@ -198,11 +209,11 @@ def _inside(function: Any) -> list[Any]:
 class _Content:
     """The content of a function of the module `home`."""
 
-    def __init__(self, home: str, arrays: bool) -> None:
+    def __init__(self, home: str, arrays: bool, files: Set[Path]) -> None:
         self.seen = set[int]()  # functions
         self.sets = set[tuple[str, str]]()  # by the code that was seen: "ATTR", "DEREF" or "GLOBAL", and a name
         self._arrays, self._home, file = arrays, home, getattr(sys.modules.get(home), "__file__", None)
-        self._folder = Path(file).parent if file else None
+        self._folder, self._files = Path(file).parent if file else None, files
 
     def of(self, value: Any, owner: Any = None) -> Any:
         """Return the content of a value; `owner` is the object or class whose method it is."""
@@ -210,6 +221,8 @@ class _Content:
             return [self.of(one) for one in value]
         if isinstance(value, np.ndarray) and not value.dtype.hasobject and value is not np.ma.masked:
             return str(value.dtype), value.shape, self._arrays and hashlib.sha256(value.tobytes()).hexdigest()
+        if isinstance(value, CodeType) and Path(value.co_filename) in self._files:
+            return value.co_qualname, value.co_firstlineno
         if isinstance(value, CodeType):
             return sys.version_info[:2], value.co_code, value.co_names, self.of(value.co_consts)
         if isinstance(value, functools.partial):
@@ -254,10 +267,10 @@ class _Content:
             with suppress(ValueError):  # it has no value yet
                 reads.append(("DEREF", name, cell.cell_contents))
         known = function.__globals__
-        reads += [("GLOBAL", name, known[name]) for name in sorted(names) if name in known]
+        reads += [("GLOBAL", name, known[name]) for name in sorted(names) if name in known and name != "__file__"]
         found = [self.of((code, function.__defaults__ or ()))]
         found += [(name, self.of(one)) for kind, name, one in reads if (kind, name) not in self.sets]
-        if isinstance(owner, (tuple, np.ndarray, *NUMBERS)):
+        if isinstance(owner, (tuple, *VALUES)):
             found.append(self.of(owner))
         above, held = (owner if isinstance(owner, type) else type(owner)).__mro__[1:], [one for _, _, one in reads]
         held += [vars(one).get(name) for one in held if isinstance(one, ModuleType) for name in attributes]
@@ -287,7 +300,7 @@ class _Content:
         for name in sorted(of_class):
             kept = isinstance(of_class[name], functools.cached_property)  # whose value the object has after a call
             one = of_class[name] if kept else getattr_static(holder, name, None)
-            late = isinstance(holder, ModuleType) and not isinstance(one, NUMBERS) and not self._is_own(one)  # imported
+            late = isinstance(holder, ModuleType) and not isinstance(one, VALUES) and not self._is_own(one)  # imported
             if one is None or late or ("ATTR", name) in self.sets:
                 continue
             if isinstance(one, MemberDescriptorType):

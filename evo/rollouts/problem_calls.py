@@ -69,12 +69,12 @@ class ProblemCalls:
             called = [int(seed) for seed in (seeds if self._problem.seeded else seeds[:1])]
             values = np.array([self._values(weights, seed) for seed in called]).reshape(len(called), 1 + measures)
             calls += len(called)
-            arrays["finite"][k] = are_finite(values)
-            if arrays["finite"][k]:
-                arrays["returns"][k], arrays["lengths"][k] = values[:, 0], 1
-                arrays["episode_metrics"][k] = values[:, 1:]
-            else:
-                arrays["returns"][k] = worst_of(arrays["returns"])
+            finite = np.array([are_finite(row) for row in values])  # [E], or [1]
+            arrays["finite"][k] = finite.all()
+            if arrays["finite"][k] or task.evaluation:  # in training one call that is not is enough to rank worst
+                arrays["lengths"][k] = 1
+                arrays["returns"][k] = np.where(finite, values[:, 0], worst_of(arrays["returns"]))
+                arrays["episode_metrics"][k] = np.where(finite[:, np.newaxis], values[:, 1:], 0.0)
         return Result(**arrays, frames=calls, lane_slots=calls)
 
     def seed_check(self) -> str:

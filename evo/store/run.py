@@ -78,7 +78,8 @@ class Run:
         if self.directory.is_file():
             if not isinstance(found := self._in_file, Champion):
                 raise found or DataError(f"{self.directory}: missing")
-            load = partial(Experiment.of_champion, self.directory, found.about)
+            outputs = (found.layers[-1][1] or (0,))[-1]
+            load = partial(Experiment.of_champion, self.directory, found.about, outputs)
         else:
             require_run_directory(self.directory)
             load = partial(Experiment.load, self.directory / CONFIG, resolved=True, hosts="ignored")

@@ -36,10 +36,10 @@ from evo.store.sandbox import read_champion
 from evo.store.store import Store
 from evo.training.resumption import refuse_another
 from evo.training.validation import EPISODES_PER_TASK, Validated
+from evo.training.views import refuse_another_view
 from evo.workers import devices
 
 SHOWN = 4  # differing arrays that a message names, at most
-MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
 SIGMAS = {"sigma", "sigmas", "log_sigma", "log_sigmas"}  # arrays of a state, which a run goes on with
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -72,6 +72,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         rules=[kind for kind in RULES if fits(kind, setup.environment, setup.network)],
         per_task=per_task(setup.environment, experiment.validation.episodes, EPISODES_PER_TASK),
         of_files=partial(opponents_in_files, experiment, begun=begun),
+        calls=setup.environment.problem is not None,
     )
 
 
@@ -216,11 +217,6 @@ def start_of(experiment: Experiment, *, begun: bool = False) -> Start | None:
     if not source:
         return None
     champion = _read(experiment, "run.init_from", Path(source), models=True)
-    environment, here = champion.about.get("environment"), experiment.environment.model_dump()
-    for name, what in MEANING.items():
-        theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
-        if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
-            raise ConfigurationError(f"run.init_from: {source}: {what} {theirs[:20]!r}, and here {ours!r}")
     network, of_keras = experiment.network(), "environment" not in champion.about
     names, described = [part.name for part in network.parts], not champion.layers[0][0].startswith("layers/")
     if of_keras and described and names != sorted(names):  # as a .keras file joins them
@@ -267,7 +263,12 @@ def opponents_in_files(experiment: Experiment, *, begun: bool = False) -> NDArra
 
 
 def _fitted(experiment: Experiment, network: Network, champion: Champion, begun: bool) -> NDArray[np.float32]:
-    """Return a champion's weights as `fit`; ConfigurationError also where its file says that it computes otherwise."""
+    """Return a champion's weights as `fit`; ConfigurationError also where its file says that it computes otherwise.
+
+    Or that it sees or does something else.
+    """
+    if not begun:
+        refuse_another_view(champion.about.get("environment"), experiment.environment)
     weights, policy = fit(champion.weights, champion.layers, network), champion.about.get("policy")
     if policy is not None and not begun:
         learning, model = experiment.algorithm if experiment.learns else "", "environment" not in champion.about

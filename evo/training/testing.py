@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment, Shown, per_task
 from evo.environments.instances import OPEN, notice_once
-from evo.errors import ConfigurationError, DataError, notice
+from evo.errors import ConfigurationError, DataError, counted, notice
 from evo.files.layout import PUBLISHED
 from evo.plugins import directory
 from evo.randomness.streams import seeds_of_test_episodes
@@ -36,6 +36,7 @@ from evo.records import (
     mean_returns,
     summed,
     unit_of,
+    worst_of,
 )
 from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
@@ -44,6 +45,7 @@ from evo.training.generation import show
 from evo.training.validation import EPISODES_PER_TASK
 
 GREEDY = ActionRule()
+NOT_FINITE = "the champion cannot be tested: its outputs or rewards are not finite"
 BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
 TYPICAL_OF = 32  # first test episodes, of which the one of median score is shown
@@ -74,18 +76,28 @@ def measure(
 ) -> tuple[Score, NDArray[np.float64]]:
     """Play `weights` [P] on the first test episodes of a block; return the score, and that of every episode.  # [E]
 
-    The score of an episode is the metric of that name where there is one, else its return. DataError: the network's
-    outputs are not finite. PoisonError: the network ends its workers.
+    The score of an episode is the metric of that name where there is one, else its return. Calls of a fitness function
+    that are not finite, NaN in the scores, are left out with a notice. DataError: the network's outputs are not finite,
+    or no call is. PoisonError: the network ends its workers.
     """
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
     each = (
         episodes if environment.is_exact else per_task(environment, episodes, EPISODES_PER_TASK)
     )  # called once a task
-    results = played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
+    calls = environment.problem is not None
+    results = _played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
+    returns = np.concatenate([result.returns for result in results], axis=1)  # [1, E]
+    finite = returns[0] != worst_of(returns) if calls else np.array([result.finite[0] for result in results])
+    if not (finite.any() if calls else finite.all()):
+        raise DataError(NOT_FINITE)
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
-    returns = summed(np.concatenate([result.returns for result in results], axis=1))
-    mean, interval = mean_interval(scores.tolist(), _bounds_that_hold(environment, scores.tolist()))
+    scored = scores
+    if calls and not finite.all():
+        left = f"{(~finite).sum():,} of {counted(episodes, 'test episode')}"
+        notice_once(f"{left} gave no finite number, of at most 1e150: the score is of the others")
+        returns, scored, scores = returns[:, finite], scores[finite], np.where(finite, scores, np.nan)
+    mean, interval = mean_interval(scored.tolist(), _bounds_that_hold(environment, scored.tolist()))
     wins = win_ci95 = None
     if "won" in episode_metrics:
         won = sum(int((result.episode_metrics[0, :, episode_metrics.index("won")] > 0).sum()) for result in results)
@@ -94,13 +106,13 @@ def measure(
         episodes=episodes,
         mean=mean,
         ci95=interval,
-        median=float(median(scores.tolist())),
-        max=float(scores.max()),
+        median=float(median(scored.tolist())),
+        max=float(scored.max()),
         win_rate=wins,
         win_ci95=win_ci95,
         mean_length=int(lengths.sum(dtype=np.int64)) / episodes,
         block=block,
-        mean_return=float(mean_returns(returns, episodes)[0]),
+        mean_return=float(mean_returns(summed(returns), returns.shape[1])[0]),
     )
     return score, scores
 
@@ -117,14 +129,26 @@ def played(
 
     `recorded` are fields of `Task`. DataError: outputs or rewards are not finite. PoisonError: it ends its workers.
     """
+    results = _played(published, evaluator, seeds, per_task, rule, **recorded)
+    if not all(result.finite[0] for result in results):
+        raise DataError(NOT_FINITE)
+    return results
+
+
+def _played(
+    published: str,
+    evaluator: Evaluator,
+    seeds: NDArray[np.uint64],
+    per_task: int,
+    rule: ActionRule,
+    **recorded: Any,
+) -> Sequence[Result]:
     source = WeightSource.of_row(published=published)
     parts = [Episodes(seeds[first : first + per_task]) for first in range(0, len(seeds), per_task)]
     answer = evaluator.map([Task(source, part, rule, evaluation=True, **recorded) for part in parts])
     show(answer.notices)
     for poison in answer.poisoned:
         raise poison  # a score that ranks worst in training is no score here
-    if not all(result.finite[0] for result in answer.results):
-        raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
     return answer.results
 
 

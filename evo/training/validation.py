@@ -15,28 +15,26 @@ from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
 from evo.files.arrays import NAME
-from evo.networks.candidates import unpublished
 from evo.plugins import directory
 from evo.plugins.mistakes import is_named, mistake
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
-    ActionRule,
     Algorithm,
     Arrays,
-    EnvStates,
     Episodes,
     Finalists,
     Generation,
     Metrics,
     Request,
     Result,
-    Segment,
     Task,
     WeightSource,
     mean_returns,
     summed,
+    worst_of,
 )
 from evo.store.metrics import is_metric
+from evo.training.answers import is_row, wrong_in
 from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents
 
 WEIGHTS, ORIGIN = "champion", "champion_origin"
@@ -59,12 +57,15 @@ class Validated:
         rules: Collection[str] = (),
         per_task: int = EPISODES_PER_TASK,
         of_files: Callable[[], NDArray[np.float32]] | None = None,
+        calls: bool = False,
     ) -> None:
         """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked.
 
         Its networks have `size` weights; 0: of any number. Actions follow from outputs by one of `rules`. `of_files`
-        reads networks that begin in the hall of fame.
+        reads networks that begin in the hall of fame. Where episodes are `calls` of a fitness function, one that is not
+        finite says nothing of the others.
         """
+        self._calls = calls
         self._per_task, self._size, self._rules = per_task, size, rules
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._curriculum, self._plugin = curriculum, plugin
@@ -72,7 +73,8 @@ class Validated:
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
-        self._origin: NDArray[Any] = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
+        # Summed validation return, generation, candidate or -1, and behind them calls that were not finite, if any.
+        self._origin: NDArray[Any] = np.zeros(3, np.int64)
         self.opponents = NetworkOpponents(seed, curriculum)
         self.changed = False  # whether the last generation has brought another champion
 
@@ -122,7 +124,7 @@ class Validated:
             self._expect(isinstance(request.tasks, Sequence), "generation", request.tasks)
             for task in request.tasks:
                 self._expect(isinstance(task, Task), "generation", task)
-                if self._plugin and (wrong := _wrong_in(task, published, self._rules, curriculum is None)):
+                if self._plugin and (wrong := wrong_in(task, published, self._rules, curriculum is None)):
                     raise self._mistake("generation", f"gave a task in which {wrong}")
             if curriculum is not None:
                 age = self.algorithm.age(number)
@@ -175,7 +177,11 @@ class Validated:
                 tasks += [Task(source, Episodes(part), evaluation=True, opponents=rivals) for part in parts]
         results = yield Request(weights, tasks)
         played = [results[first : first + len(parts)] for first in range(0, len(tasks), len(parts))]
-        totals = [summed(np.concatenate([result.returns for result in one], axis=1)) for one in played]
+        totals, lost = [np.concatenate([result.returns for result in one], axis=1) for one in played], [0] * len(played)
+        if self._calls:
+            lost = [int((row == worst_of(row)).sum()) % row.size for row in totals]  # of none that is finite, the worst
+            totals = [_of_finite(row) if lost[number] else row for number, row in enumerate(totals)]
+        totals = [summed(row) for row in totals]
         means, against = [self._mean(total) for total in totals[:count]], totals[count:]
         if against:
             met = zip(*played[count : 2 * count], strict=True)  # finalists in each part
@@ -184,11 +190,13 @@ class Validated:
         for row, mean in enumerate(means):
             total = totals[row][0] if not against else int(totals[row][0]) + int(against[row][0])
             finite = not isnan(mean) and not (against and isnan(self._mean(against[row])))
-            if finite and (self.best is None or total > best):
+            fewer = self._lost - lost[row]  # calls that were not finite
+            if finite and (self.best is None or fewer > 0 or (fewer == 0 and total > best)):
                 candidate = -1 if finalists.candidates is None else int(finalists.candidates[row])
                 self._champion = np.array(finalists.weights[row : row + 1], np.float32)
                 self._champion.setflags(write=False)
-                self._origin = np.array([totals[row][0], number, candidate], totals[row].dtype)
+                facts = [totals[row][0], number, candidate, *([lost[row]] if lost[row] else [])]
+                self._origin = np.array(facts, totals[row].dtype)
                 best, self.changed = total, True
         spent["frames_validating"] += sum(result.frames for result in results)
         spent["seconds_validating"] += clock.wall() - began
@@ -200,13 +208,17 @@ class Validated:
         return self._champion[0] if len(self._champion) else None
 
     @property
+    def _lost(self) -> int:
+        return int(self._origin[3]) if len(self._origin) > 3 else 0
+
+    @property
     def fitness(self) -> float:
         """Return the champion's mean return on validation episodes."""
         return self._mean(self._origin)
 
     def origin(self) -> dict[str, float]:
         """Return the champion's fitness, its generation and, in evolution, its number among the candidates there."""
-        _, generation, candidate = (int(number) for number in self._origin)
+        generation, candidate = (int(number) for number in self._origin[1:3])
         known = {"candidate": candidate} if candidate >= 0 else {}
         return {"fitness": self.fitness, "generation": generation, **known}
 
@@ -274,7 +286,7 @@ class Validated:
         self._expect(isinstance(found, Finalists), "finalists", found)
         self._expect(self._is_matrix(found.weights), "finalists", found.weights)
         for of_each, kinds in ((found.candidates, "iu"), (found.returns, "f")):
-            fits = of_each is None or _is_row(np.asarray(of_each), kinds, len(found.weights))
+            fits = of_each is None or is_row(np.asarray(of_each), kinds, len(found.weights))
             self._expect(fits, "finalists", of_each)
         return found
 
@@ -308,42 +320,12 @@ class Validated:
         return float(mean_returns(total[:1], self._options.episodes)[0])
 
 
+def _of_finite(returns: NDArray[Any]) -> NDArray[Any]:
+    """Return returns with their mean in place of those that are not finite.  # [1, E]"""
+    finite = returns != worst_of(returns)
+    return np.where(finite, returns, np.cumsum(returns[finite])[-1] / finite.sum())
+
+
 def _own(state: Arrays) -> Arrays:
     """Return the arrays of a checkpoint that are the algorithm's."""
     return {name: array for name, array in state.items() if name not in OURS}
-
-
-def _wrong_in(task: Any, published: int, rules: Collection[str], only_environment: bool) -> str:
-    """Return what is wrong in a task of a plug-in, where `published` rows can be named; empty: nothing."""
-    source, count = task.weights, 0
-    play: Any = task.play
-    if not isinstance(source, WeightSource):
-        return f"weights is a {type(source).__name__}; it must be a WeightSource"
-    for name, kinds in (("rows", "i"), ("mates", "i"), ("keys", "iu"), ("sigmas", "f")):
-        count = count or np.size(source.rows)
-        if not _is_row(array := vars(source)[name], kinds, count):
-            return f"{name} of its WeightSource is {_text(array)}; it must be an array of {count} numbers of its type"
-    if source.crossover not in ("none", "uniform", "layers"):
-        return f"crossover is {source.crossover!r:.60}; it must be none, uniform or layers"
-    if not isinstance(play, Episodes | Segment):
-        return f"play is a {type(play).__name__}; it must be Episodes or a Segment"
-    if isinstance(play, Episodes) and not (np.size(play.seeds) and _is_row(play.seeds, "iu", np.size(play.seeds))):
-        return f"seeds is {_text(play.seeds)}; it must be an array of one or more uint64"
-    if (isinstance(play, Segment) or task.record_transitions) and count != 1:
-        return f"transitions are recorded of {count} candidates; they are recorded of one at a time"
-    if isinstance(play, Segment) and type(play.envs) is not EnvStates:
-        return f"envs of its Segment is a {type(play.envs).__name__}; it must be EnvStates"
-    if not isinstance(task.action_rule, ActionRule) or task.action_rule.kind not in rules:
-        return f"action_rule is {task.action_rule!r:.60}; it must be an ActionRule, one of {', '.join(rules)}"
-    if task.training != 0 and only_environment:
-        return f"training is {task.training!r:.60}; there is one environment of training, which is 0"
-    return unpublished(source, published)
-
-
-def _text(value: object) -> str:
-    return " ".join(repr(value).split())[:60]
-
-
-def _is_row(array: Any, kinds: str, count: int) -> bool:
-    """Return whether this is an array [count] of numbers of one of these kinds."""
-    return isinstance(array, np.ndarray) and array.dtype.kind in kinds and array.shape == (count,)

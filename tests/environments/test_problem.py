@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -13,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -28,7 +31,7 @@ import evo
 from evo.config.experiment import Experiment
 from evo.environments.problem import Problem
 from evo.errors import ConfigurationError, MissingPluginError, ResourceError
-from evo.plugins import registry
+from evo.plugins import code, registry
 from tests.helpers.calling import called, summary_of
 from tests.helpers.sampling import sampled
 from tests.plugins import curves
@@ -36,6 +39,7 @@ from tests.plugins import curves
 PLUGIN = ("--plugin", "tests.plugins.curves")
 SMALL = ("--generations", 6, "--set", "validation.episodes=2", "--set", "test.episodes=4")
 STRATEGIES = ("sep_cma_es", "cma_es", "snes", "openai_es", "pgpe", "es")
+MODULES = itertools.count()  # of one process, which imports a module once
 OTHERS = ("ga", "nsga2", "map_elites", "cma_me")
 FEW = {
     "ga": {"population": 16, "parents": 4, "elites": 2},
@@ -222,6 +226,20 @@ def test_a_function_that_ignores_its_seed_is_reported(tmp_path: Path) -> None:
 def test_values_that_are_not_finite_rank_worst(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, experiment(tmp_path, "half_defined"), *SMALL, *PLUGIN, "--backend", "serial")
     assert summary["champion"]["fitness"] > 0
+
+
+def test_calls_that_are_not_finite_in_validation_and_test_end_no_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rarely(weights: np.ndarray, seed: int) -> float:
+        return math.nan if seed % 20 == 3 else float(np.sum((weights - 1) ** 2)) + seed % 2
+
+    found = evo.minimise(rarely, 2, generations=2, run_dir=tmp_path / "run")
+    assert 0 < found.fitness < 4
+    assert re.search(r"\d+ of 100 test episodes gave no finite number", capsys.readouterr().err)
+    assert evo.minimise(rarely, 2, generations=3, run_dir=tmp_path / "run").fitness > 0
+    with pytest.raises(ConfigurationError, match="has given no finite number"):
+        evo.minimise(lambda weights, seed: math.nan, 2, generations=1, run_dir=tmp_path / "none")
 
 
 def test_a_whole_number_beyond_float64_is_not_finite() -> None:
@@ -914,6 +932,78 @@ def test_a_function_that_reads_another_number_is_another_one(
     said = "the code of the game or the function differs from that of the run, or a number that the function reads"
     with pytest.raises(ConfigurationError, match=said):
         evo.minimise(made(-1.0), 2, generations=5, run_dir=tmp_path / "run")
+
+
+OF_MODULE = """
+import numpy as np
+
+import evo
+import {name}_data as data
+
+TARGET, DATA = 1.0, np.ones(2)
+POINTS, CALLS = [1, 2], 0
+
+
+def helper(x):
+    return x - TARGET
+
+
+def fitness(x):
+    global CALLS
+    CALLS += 1
+    return float(((helper(x) - DATA - data.FAR - data.ROW) ** 2).sum())
+
+
+def build(start):
+    return evo.Problem(fitness, start=start, minimise=True)
+
+
+problem = build([1.0, 2.0])
+"""
+
+
+@pytest.fixture
+def of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return a new module with a fitness function, and with others of the same names in a second one."""
+    name = f"reading{next(MODULES)}"
+    (tmp_path / f"{name}.py").write_text(OF_MODULE.format(name=name))
+    (tmp_path / f"{name}_data.py").write_text("import numpy as np\nFAR, ROW = 1.0, np.zeros(2)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("holder", "name", "value"),
+    [
+        ("", "TARGET", -7.0),
+        ("", "DATA", np.full(2, -5.0)),
+        ("", "helper", lambda x: -x),
+        ("data", "FAR", 3.0),
+        ("data", "ROW", np.ones(2)),
+        ("", "POINTS", [3]),  # which it does not read
+    ],
+)
+def test_a_function_of_a_module_that_reads_something_else_is_another_one(
+    tmp_path: Path, of_module: Any, holder: str, name: str, value: object
+) -> None:
+    for generations in (1, 2):  # whatever it has counted since
+        evo.minimise(of_module.fitness, 2, generations=generations, run_dir=tmp_path / "run")
+    setattr(of_module.data if holder else of_module, name, value)
+    said = f"problem:{of_module.__name__}:fitness, or a number, an array or another function that it reads, differs"
+    with nullcontext() if name == "POINTS" else pytest.raises(ConfigurationError, match=said):
+        evo.minimise(of_module.fitness, 2, generations=3, run_dir=tmp_path / "run")
+
+
+def test_the_start_of_a_problem_in_a_module_is_known_and_a_run_without_a_note_of_it_goes_on(of_module: Any) -> None:
+    def known() -> dict[str, Any]:
+        environment = {"id": f"problem:{of_module.__name__}"}
+        return Experiment.build(plugins=[of_module], environment=environment, run={"algorithm": "cma_es"}).code()
+
+    before, of_file = known(), code.of_plugin(of_module.__name__)
+    assert code.changes(before, known()) == []
+    of_module.problem = of_module.build([1.0, 3.0])
+    assert "array" in code.changes(before, known())[0]
+    assert code.changes({code.PLUGINS: {of_module.__name__: of_file}}, known()) == []  # of an earlier version
 
 
 def test_a_function_of_a_script_goes_on_as_long_as_it_is_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 import evo
 from evo.comparison.runs import runs_in
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError
+from evo.store.champion import encode_champion, network_layers
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import SMALL, called
@@ -62,6 +64,26 @@ def test_a_champion_is_the_same_in_every_form(run: Path) -> None:
     assert whole.test == whole.score == file.test
     assert whole.fitness == whole.champion.about["fitness"]
     assert whole.config.identity() == whole.store.identity
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
+def test_a_champion_has_the_outputs_that_options_of_its_algorithm_gave_it(
+    tmp_path: Path, algorithm: str, dueling: bool
+) -> None:
+    sections = {"environment": {"id": "snake", "size": 5}, "policy": {"kind": "mlp", "dense": [4]}}
+    experiment = Experiment.build(run={"algorithm": algorithm}, **sections, **{algorithm: {"dueling": dueling}})
+    own = {name: getattr(experiment, name).model_dump() for name in ("environment", "policy")}
+    layers = network_layers(experiment.network())
+    weights = np.zeros(experiment.network().size, np.float32)
+    data, _ = encode_champion(weights, layers, {"algorithm": algorithm, "seed": 1, **own})
+    (tmp_path / "champion.h5").write_bytes(data)
+    by_itself = Run(tmp_path / "champion.h5", trusted=True)
+    assert by_itself.champion.weights.shape == weights.shape
+    for changed in (experiment, by_itself.config, by_itself):
+        assert network_layers(changed.with_environment(["environment.starvation=30"]).network()) == layers
+    with pytest.raises(ConfigurationError, match=r"this one shows .* with 4"):
+        by_itself.with_environment(["environment.observation=planes", "environment.actions=absolute"])
 
 
 def test_a_metric_that_no_generation_has_is_named_with_the_closest(run: Path) -> None:

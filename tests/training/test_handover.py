@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
 from evo.training import beginning
 from evo.training.beginning import fit, keep
+from evo.training.views import refuse_another_view
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
@@ -168,6 +172,64 @@ def test_a_run_that_has_begun_from_a_network_that_computed_otherwise_goes_on(
             small, "small.toml", *FROM, "--set", "policy.activation=tanh", "--run-dir", "heir", "--generations", 1
         )
     assert summary_of(small, "--resume", "heir", "--generations", 2)["status"] == "done"
+
+
+SWING = {"id": "gymnasium:Pendulum-v1"}
+CAR = {"id": "gymnasium:MountainCar-v0"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "told"),
+    [
+        (SWING, {**SWING, "normalise": 20}, "with environment.normalise = 0, and here it is 20; set that"),
+        ({**SWING, "normalise": 20}, SWING, "with environment.normalise = 20, and here it is 0; set that"),
+        (SWING, {**SWING, "rescale_actions": True}, "environment.rescale_actions = false, and here it is true; set"),
+        ({**SWING, "rescale_actions": True, "stack": 2}, SWING,
+         "environment.stack = 2 and environment.rescale_actions = true, and here they are 1 and false; set those"),
+        ({**CAR, "wrappers": ["gymnasium.wrappers:FlattenObservation"]}, CAR,
+         'environment.wrappers = ["gymnasium.wrappers:FlattenObservation"], and here it is []; set that'),
+        (CAR, {"id": "gymnasium:MountainCarContinuous-v0"}, "its actions are 3 choices, and here 1 number; they must"),
+        ({"id": "cartpole"}, {"id": "snake"}, "its actions are 2 choices, and here 3 choices"),
+        ({**CAR, "wrappers": ["gymnasium.wrappers:NormalizeReward"]}, {**CAR, "max_steps": 30}, ""),
+        ({**CAR, "training": {"max_steps": 3}}, CAR, ""),
+        ({"id": "gymnasium:NoSuch-v0"}, CAR, ""),
+        ({"id": "gymnasium:MountainCar-v0", "of_another_version": 3}, {**CAR, "normalise": 20}, ""),
+        ({"id": "cartpole"}, {"id": "gymnasium:CartPole-v1"}, ""),
+    ],
+)  # fmt: skip
+def test_a_champion_that_saw_or_did_something_else_is_refused_by_its_options(
+    theirs: dict[str, object], ours: dict[str, object], told: str
+) -> None:
+    options = Experiment.build(environment=ours, policy={"kind": "linear"}).environment
+    with pytest.raises(ConfigurationError, match=re.escape(told)) if told else nullcontext():
+        refuse_another_view(theirs, options)
+
+
+def test_a_run_does_not_begin_from_a_champion_of_another_view(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {"policy": {"kind": "linear"}, "run": {"init_from": str(tmp_path / "champion.h5")}}
+    one, other = (Experiment.build(environment={**CAR, "normalise": steps}, **sections) for steps in (0, 20))
+    weights, about = np.zeros(one.network().size, np.float32), {"environment": one.environment.model_dump()}
+    (tmp_path / "champion.h5").write_bytes(encode_champion(weights, network_layers(one.network()), about)[0])
+    assert beginning.start_of(one) is not None
+    assert beginning.start_of(other, begun=True) is not None  # it has begun when nobody looked at that
+    with pytest.raises(
+        ConfigurationError, match=r"^run\.init_from: .*champion\.h5: it was trained with environment\.n"
+    ):
+        beginning.start_of(other)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text there")
+def test_a_run_from_a_champion_in_a_folder_whose_name_is_not_utf_8_is_read_again(small: Path) -> None:
+    folder = small / os.fsdecode(b"\xfcbung")
+    folder.mkdir()
+    shutil.copy(small / "source" / "champion.h5", folder / "begun.h5")
+    (folder / "mine.toml").write_text(SMALL.replace("[run]", '[run]\ninit_from = "begun.h5"'))
+    summary_of(small, folder / "mine.toml", "--run-dir", "heir", "--generations", 1)
+    shutil.rmtree(folder)
+    assert "udcfcbung" in (small / "heir" / "config.resolved.toml").read_text()
+    assert summary_of(small, "--resume", "heir", "--generations", 2)["status"] == "done"
+    _, errors = called(small, "small.toml", "--set", f"run.init_from={folder}", code=2)
+    assert "run.init_from: it is not UTF-8" in errors
 
 
 LIST = {"layers": ["conv 3 3 2 valid", "tanh", "max_pool 2 1 same", "dense 5", "relu"]}

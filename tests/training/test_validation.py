@@ -107,6 +107,30 @@ def test_a_finalist_that_is_not_finite_is_no_champion() -> None:
     assert validated.origin()["candidate"] == 11
 
 
+def test_a_finalist_with_fewer_calls_that_are_not_finite_is_better_and_then_the_mean_of_the_others_counts() -> None:
+    def drive_calls(validated: Validated, number: int, values: Sequence[tuple[float, int]]) -> None:
+        def answer(request: Request) -> list[Result]:
+            results = answers(request, [0] * len(values))
+            for task, result in zip(request.tasks, results, strict=True):
+                value, lost = values[int(task.weights.rows[0])]
+                returns = np.full(result.returns.shape, value)
+                returns[0, : lost if returns.size == 64 else 0] = -np.inf
+                object.__setattr__(result, "returns", returns)
+            return results
+
+        generations.drive(validated, number, answer)
+
+    first, second = (Validated(Counting(), OPTIONS, seed=4, calls=True) for _ in range(2))
+    drive_calls(first, 0, [(9.0, 2), (1.0, 1)])
+    assert first.origin() == {"fitness": 1.0, "generation": 0, "candidate": 11}
+    second.restore(first.state(), [])
+    drive_calls(second, 2, [(5.0, 1), (8.0, 2)])
+    assert second.origin() == {"fitness": 5.0, "generation": 2, "candidate": 10}
+    drive_calls(second, 5, [(9.0, 1), (0.5, 0)])
+    assert second.origin() == {"fitness": 0.5, "generation": 5, "candidate": 11}
+    assert second.state()["champion_origin"].shape == (3,)
+
+
 def test_where_candidates_have_no_numbers_the_champion_has_none() -> None:
     validated = Validated(Counting(numbered=False), OPTIONS, seed=4)
     drive(validated, 0, [1, 2])

@@ -1,0 +1,70 @@
+"""Whether a champion saw and did what a network of a run sees and does, where their arrays have the same shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evo.environment import Environment
+from evo.errors import ConfigurationError, DataError, counted
+from evo.options import EnvironmentOptions
+from evo.plugins import registry
+from evo.toml import value_text
+
+MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
+
+
+def refuse_another_view(environment: object, ours: EnvironmentOptions) -> None:
+    """Raise ConfigurationError where a champion of this [environment] saw or did something else; it names the options.
+
+    Where that environment cannot be made here, only its options count.
+    """
+    if not isinstance(environment, Mapping):
+        return
+    here = ours.model_dump()
+    for name, what in MEANING.items():
+        theirs, own = environment.get(name), here.get(name)
+        if isinstance(theirs, str) and isinstance(own, str) and theirs != own:
+            raise ConfigurationError(f"{what} {theirs[:20]!r}, and here {own!r}")
+    options = _options_of(environment)
+    if options is None:
+        return
+    if type(options) is type(ours):
+        _refuse_other_options(options.meaning, ours.meaning)
+    there, now = (_actions_of(one) for one in (options, ours))
+    if there and now and there != now:
+        raise ConfigurationError(f"its actions are {there}, and here {now}; they must be the same")
+
+
+def _options_of(environment: Mapping[str, Any]) -> EnvironmentOptions | None:
+    """Return the options of a champion's description, less those of training; None: they are not known here."""
+    known, name = registry.names("environments"), registry.module_of(str(environment.get("id")))
+    if name not in known:
+        return None
+    model: type[EnvironmentOptions] = registry.find("environments", name).Options
+    values = {key: value for key, value in environment.items() if value is not None and not key.startswith("training")}
+    try:
+        return model.model_validate(values)
+    except ValueError:  # of another version
+        return None
+
+
+def _refuse_other_options(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    differing = [name for name in ours if theirs[name] != ours[name]]
+    if not differing:
+        return
+    had = " and ".join(f"environment.{name} = {value_text(theirs[name])}" for name in differing)
+    here = " and ".join(value_text(ours[name]) for name in differing)
+    are, those = ("they are", "those") if differing[1:] else ("it is", "that")
+    raise ConfigurationError(f"it was trained with {had}, and here {are} {here}; set {those}")
+
+
+def _actions_of(options: EnvironmentOptions) -> str:
+    """Return how many actions there are, of which kind; empty: there are none, or the environment cannot be made."""
+    try:
+        environment: Environment = registry.environment_of(options)
+        if environment.problem is not None:
+            return ""
+        return counted(environment.actions, "number" if environment.continuous else "choice")
+    except (ConfigurationError, DataError):
+        return ""
