@@ -103,7 +103,8 @@ def test_another_seed_is_another_run() -> None:
     assert (one.state()["weights"] != other.state()["weights"]).any()
 
 
-@pytest.mark.parametrize("mask", ["fatal", pytest.param("reverse", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mask", ["fatal", "reverse"])
 def test_no_action_is_ever_taken_that_the_mask_rules_out(mask: str) -> None:
     world = {"mask": mask, "observation": "planes", "actions": "absolute"}
     algorithm = on_board(world=world, envs=40, horizon=30)

@@ -105,6 +105,7 @@ def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
     assert resumed["state_hash"] == straight["state_hash"]
 
 
+@pytest.mark.long
 def test_the_replay_buffer_of_a_game_of_several_players_is_filled_again() -> None:
     world, records = tictactoe.make(tictactoe.Options(id="tictactoe")), []
     algorithm, again = (made(dqn, world, **{**ENVS, "replay_size": 150}) for _ in range(2))

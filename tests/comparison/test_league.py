@@ -87,9 +87,10 @@ def test_cycles_are_named_once_each() -> None:
     assert cycles(beats) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("game", "opponent", "memory"),
-    [("tictactoe", "perfect", False), pytest.param("duel", "greedy", True, marks=pytest.mark.long)],
+    [("tictactoe", "perfect", False), ("duel", "greedy", True)],
 )
 def test_episodes_are_those_of_matches(game: str, opponent: str, memory: bool) -> None:
     policy = {"kind": "mlp", "dense": [8], **({"memory": "gru:4"} if memory else {})}

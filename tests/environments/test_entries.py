@@ -161,6 +161,7 @@ def policy(request: pytest.FixtureRequest) -> evo.Policy:
     return evo.Policy(experiment.network(), weights, experiment)
 
 
+@pytest.mark.long
 def test_a_policy_takes_observations_as_the_environment_gives_them(policy: evo.Policy) -> None:
     vector = gymnasium.make_vec("Entries-v0", num_envs=3, vectorization_mode="sync")
     batch, one = vector.reset(seed=5)[0], Several().reset(seed=5)[0]
@@ -251,7 +252,8 @@ def test_a_wrong_entry_is_one_clear_line(example: Path, change: str, expected: s
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("algorithm", ["ga", pytest.param("ppo", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
 def test_a_champion_is_evaluated_verified_resumed_and_exported(tmp_path: Path, example: Path, algorithm: str) -> None:
     small = ["ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1", "ppo.horizon=16", *SMALL]
     words = [word for one in small for word in ("--set", one)]

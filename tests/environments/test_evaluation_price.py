@@ -12,7 +12,6 @@ from evo.config.experiment import Experiment
 from evo.records import Segment
 from evo.training.beginning import make_algorithm
 from evo.training.generation import AskTell
-from tests.helpers.sampling import sampled
 
 CART_POLE = {"id": "gymnasium:CartPole-v1"}
 LINEAR = {"kind": "linear"}
@@ -101,7 +100,8 @@ def test_sixteen_workers_have_a_task_each_in_training_validation_and_with_candid
         loop.algorithm.close()
 
 
-@pytest.mark.parametrize("limit", sampled([41, 40]))
+@pytest.mark.long
+@pytest.mark.parametrize("limit", [41, 40])
 def test_a_budget_of_frames_counts_those_of_training_and_metrics_keep_them_apart(tmp_path: Path, limit: int) -> None:
     sections = {"validation": {"every": 1, "episodes": 8}, "test": {"every": 0, "episodes": 8}}
     run = {"generations": 9, "budget": {"frames": limit}}

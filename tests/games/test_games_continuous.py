@@ -61,6 +61,7 @@ def test_the_swing_up_begins_where_evojax_s_does(harder: bool) -> None:
     np.testing.assert_allclose(deviation, spread, rtol=0.12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_an_action_that_is_not_finite_is_refused(number: float) -> None:
     vector = pendulum.make(pendulum.Options(id="pendulum")).vector_env(2)

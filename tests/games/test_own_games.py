@@ -222,6 +222,7 @@ def test_bounds_that_no_score_can_have_are_refused(written: Written, bounds: str
         written(("    actions=2,", f"    actions=2, score_bounds={bounds},")).check()
 
 
+@pytest.mark.long
 def test_bounds_that_test_episodes_leave_are_named_once_and_do_not_narrow_the_interval(
     written: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:

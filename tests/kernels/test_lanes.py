@@ -180,6 +180,7 @@ def test_layers_without_their_zeros_equal_their_plain_form(
         assert bits(alone[live:]) != bits(found[0][live:])
 
 
+@pytest.mark.long
 @given(networks(st.one_of(st.integers(1, 19), st.integers(49, 140))), st.integers(0, 2**32 - 1), ZEROS, st.data())
 def test_layers_of_any_shape_without_their_zeros_equal_their_plain_form(
     network: Network, seed: int, zeros: float, data: st.DataObject

@@ -80,7 +80,8 @@ def session(folder: Path, between: str, start: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("start", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
 def test_code_that_was_edited_after_it_was_imported_is_refused(tmp_path: Path, start: str) -> None:
     edit = "file = Path('anew.py'); file.write_text(file.read_text().replace('x - TARGET', 'x + TARGET'))"
     out, _ = session(tmp_path, edit, start)

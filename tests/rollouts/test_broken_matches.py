@@ -121,6 +121,7 @@ def test_rewards_between_two_moves_of_a_seat_add_up(late: Any) -> None:
     assert rewards.min() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fault", "moves"), [("turn", 211), ("baseline", 211), ("mask", 211), ("end", 220)])
 def test_a_broken_game_is_named_in_a_league(fault: str, moves: int, late: Any) -> None:
     game = late.make(late.Options(id="late_faults", fault=fault)).game

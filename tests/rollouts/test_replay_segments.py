@@ -7,11 +7,11 @@ import pytest
 
 from evo.records import ActionRule
 from evo.rollouts.segments import replay_segment
-from tests.helpers.sampling import sampled
 from tests.rollouts.test_segment import begin, play, world
 
 
-@pytest.mark.parametrize("mask", sampled(["fatal", "none"]))
+@pytest.mark.long
+@pytest.mark.parametrize("mask", ["fatal", "none"])
 def test_replayed_transitions_equal_those_that_were_recorded(mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes = begin(environment, 21)

@@ -134,7 +134,8 @@ def test_what_compares_the_fitness_of_generations_takes_no_list(
             Experiment.build(**experiment)
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", pytest.param("erl", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["dqn", "erl"])
 def test_a_replay_buffer_is_filled_again_by_the_rules_of_every_generation(algorithm: str, tmp_path: Path) -> None:
     options = {
         "dqn": {"envs": 8, "horizon": 16},
