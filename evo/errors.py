@@ -23,7 +23,7 @@ FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 
 class EvoError(Exception):
-    """A failure with lines for the user, escaped as `printable`; `exit_code` is what the process ends with."""
+    """A failure, in lines for the user; `exit_code` is what a command ends with. All errors below are subclasses."""
 
     exit_code = 1
 

@@ -44,10 +44,10 @@ class Optimum:
     """The best vector of a search."""
 
     x: NDArray[np.float32]  # [P]
-    fitness: float  # of the function; a mean over fresh seeds, where it takes one
-    run: Run
+    fitness: float  # what the function gives; a mean over fresh seeds, where it takes one
+    run: Run  # of the search
     calls: int  # of the function, in training and validation
-    model: Any = None  # the Keras model that it began with, rebuilt with these weights
+    model: Any = None  # the Keras model with these weights, where it began with one; else None
 
 
 def _search(
@@ -170,7 +170,8 @@ class Search:
             registry.searched_here.set(outer)
         self._rebuilder, self._parents = Rebuilder(network), np.empty((0, network.size), np.float32)
         self._sign, self._asked = -1.0 if minimise else 1.0, np.empty((0, network.size), np.float32)
-        self.best, self.fitness = problem.first, -self._sign * inf  # the best vector [P] so far, and its fitness
+        self.best = problem.first  # [P], the best vector so far
+        self.fitness = -self._sign * inf  # of the best vector
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Search is neither pickled nor copied: keep its state(), and restore() it in one like this")
@@ -181,7 +182,7 @@ class Search:
         return self._loop.generation
 
     def ask(self) -> NDArray[np.float32]:
-        """Return the vectors whose fitness the search waits for; the same until `tell`.  # [N, P]"""
+        """Return the vectors whose fitness the search waits for; the same until `tell`.  # float32 [N, P]"""
         request = self._loop.ask()
         if request.weights is not None:
             self._parents = request.weights
@@ -189,7 +190,7 @@ class Search:
         return self._asked.copy()
 
     def tell(self, fitness: ArrayLike) -> None:
-        """Take the fitness of what was asked for; what is not finite, or beyond 1e150, ranks worst.  # [N]"""
+        """Take the fitness [N]; what is not finite, or beyond 1e150, ranks worst. ConfigurationError: not N numbers."""
         if not len(self._asked):
             raise ConfigurationError("fitness: ask comes first")
         try:

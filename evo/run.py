@@ -53,15 +53,15 @@ class Row:
     generation: int  # from 0
     metrics: Metrics  # the line of metrics.jsonl
     champion: ChampionScore | None  # with its test score, where it has been tested
-    new_champion: bool
+    new_champion: bool  # whether this generation brought it
     run_dir: Path
     _session: Session | None = field(default=None, repr=False, compare=False)
 
     @property
     def policy(self) -> Policy:
-        """The network that this generation left, as a policy: of evolution, the best by its returns in training.
+        """The network that this generation left, as a policy; of evolution, the one with the best returns in training.
 
-        ConfigurationError once a later generation has been played: ask for it before the next row.
+        ConfigurationError: a later generation has been played; ask for it before the next row.
         """
         from evo.store.policy import Policy
 
@@ -88,8 +88,9 @@ def train(
 
     A directory that holds a run of this experiment is resumed; None creates the next free one in runs/. The iteration
     may stop at any row: every generation that was yielded is committed, and the champion of that moment is validated,
-    also where the interpreter ends while it holds the iterator. `plugins` are modules as those of --plugin. Raises
-    ConfigurationError where the directory holds a run whose options give other results.
+    also where the interpreter ends while it holds the iterator. `plugins` are modules as those of --plugin.
+    ConfigurationError: the directory holds something else, or a run whose options give other results. DataError: its
+    run is damaged. LockedError: another process trains it. ResourceError: memory, disk or a worker is missing.
     """
     from evo.training.beginning import require_experiment
 

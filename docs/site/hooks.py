@@ -8,10 +8,12 @@ import posixpath
 import re
 from pathlib import Path
 
+from mkdocs.exceptions import BuildError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
 PLACE = "repository"
+MEMBER = '<div class="doc doc-object '  # of the page of the API
 LINK = re.compile(r"(\]\(|src=\")([^)#\"\s]+)")
 
 
@@ -51,3 +53,12 @@ def on_page_markdown(markdown, page, config, files):
         return found[1] + posixpath.relpath(uri, here or ".")
 
     return LINK.sub(there, markdown)
+
+
+def on_post_page(output, page, config):
+    """Fail where the page of the API has a field, a property or any other name twice."""
+    names = re.findall(r'<h\d id="(evo\.[^"]+)"', output)
+    fields = [part for part in output.split(MEMBER)[1:] if part.startswith("doc-attribute")]
+    twice = [name for name in set(names) if names.count(name) > 1]
+    if twice := twice + [part for part in fields if "doc-signature" in part]:
+        raise BuildError(f"{page.file.src_uri}: this is there twice: {twice[0]}")

@@ -48,8 +48,8 @@ class Rated:
 
     name: str
     rating: float
-    ci95: Interval
-    points: float  # share of all that it could win, draws as half
+    ci95: Interval  # 95 % interval of the rating
+    points: float  # share of all that it could win, 0 to 1; a draw is half a point
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Meeting:
 
     first: str
     second: str
-    games: int
+    games: int  # that they played
     wins: int
     draws: int
     losses: int
     mean: float  # return of an episode
-    points: float  # share of the points, draws as half
-    ci95: Interval  # of the share of the points
-    different: int  # games, of which no two have the same moves
+    points: float  # share of the points, 0 to 1; a draw is half a point
+    ci95: Interval  # 95 % interval of that share
+    different: int  # games that are left where those with the same moves count once
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class League:
 
     game: str
     episodes: int  # of a pair, from each seat
-    block: int
-    opening: int
-    mode: str
-    players: tuple[Rated, ...]
-    meetings: tuple[Meeting, ...]
+    block: int  # which million of test episodes, from 0
+    opening: int  # moves at random
+    mode: str  # "greedy" or "sample"
+    players: tuple[Rated, ...]  # the best first
+    meetings: tuple[Meeting, ...]  # of all pairs
     cycles: tuple[tuple[str, str, str], ...]  # each beats the next one, and the last one the first
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what a reader must know, a line each
 
     def payoffs(self) -> Iterator[list[str]]:
-        """Yield a row of the payoff matrix for each player: its points in % against every player, in their order."""
+        """Yield a row of the payoff matrix for each player, as text: its points in % against every player, in order."""
         points = {(one.first, one.second): one.points for one in self.meetings}
         points |= {(second, first): 1 - share for (first, second), share in points.items()}
         for one in self.players:
@@ -212,11 +212,12 @@ def league(
     sets: Sequence[str] = (),
     progress: Callable[[str], object] | None = None,
 ) -> League:
-    """Have all pairs of players play test episodes of a block from every seat, and rate the players.
+    """Have all pairs of players play test episodes of a block from every seat, and rate the players on Elo's scale.
 
     `players` are run directories, files of champions, `Run`s, or baselines as GAME:BASELINE. The first `opening` moves
     of an episode are drawn at random. `mode` says how networks choose: "greedy", or "sample" as in training. `progress`
-    gets a line before each pair. ConfigurationError: an argument is wrong; also, and DataError: as `round_robin_of`.
+    gets a line before each pair. ConfigurationError: an argument is wrong, or players are of different games or of a
+    game of one. DataError: a run or a champion is missing or damaged.
     """
     require_callable(progress)
     require_integer("episodes", episodes, 2, BLOCK)

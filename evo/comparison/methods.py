@@ -37,7 +37,7 @@ Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # spent [T], score [T]
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as the comparison shows it."""
+    """A run as the comparison shows it; amounts are as in `Method`."""
 
     seed: int
     run_dir: str
@@ -48,48 +48,48 @@ class RunRow:
     multiply_adds: int
     cpu_seconds: float
     frames_validating: int
-    score: float | None
+    score: float | None  # of its champion: mean score of a test episode
     ci95: Interval | None  # within the champion: of its mean over all test episodes
     test_episodes: int | None
     test_block: int | None
-    failure: str | None
+    failure: str | None  # why there is no score, or what to know of it
 
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table."""
+    """What the runs of one method score and spend; a row of a table. Intervals are at 95 %."""
 
     name: str
     algorithm: str
     weights: int  # of the network
     scores: tuple[float, ...]  # of the seeds that have one
-    mean: float | None
-    ci95: Interval | None  # between seeds, Student's; None for fewer than 2
-    interquartile_mean: float | None
-    interquartile_ci95: Interval | None  # None for fewer than 4 seeds
-    lowest: float | None
+    mean: float | None  # of the scores
+    ci95: Interval | None  # of the mean, between seeds (Student, 1908); None for fewer than 2
+    interquartile_mean: float | None  # (Agarwal et al., 2021); None for fewer than 4 seeds
+    interquartile_ci95: Interval | None
+    lowest: float | None  # score
     highest: float | None
     within: float | None  # mean half width of the intervals within the champions
-    frames: float | None  # mean over the runs that have a score
-    seconds: float | None
-    forward_passes: float | None
-    multiply_adds: float | None
-    cpu_seconds: float | None
+    frames: float | None  # of training; this and what follows are means over the runs that have a score
+    seconds: float | None  # wall clock of training
+    forward_passes: float | None  # of networks
+    multiply_adds: float | None  # of all passes
+    cpu_seconds: float | None  # of processor time
     runs: tuple[RunRow, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods of one track."""
+    """Two methods of one table, and whether one wins."""
 
     first: str
     second: str
-    probability: float | None  # that a run of the first is better than one of the second
-    probability_ci95: Interval | None
-    p_value: float | None  # None where there are too few seeds
-    p_adjusted: float | None  # Holm's, over all pairs of the comparison
-    winner: str | None
-    verdict: str
+    probability: float | None  # that a run of the first is better than one of the second (Agarwal et al., 2021)
+    probability_ci95: Interval | None  # its 95 % interval
+    p_value: float | None  # of a permutation test of the means, two-sided; None where there are too few seeds
+    p_adjusted: float | None  # for the number of all pairs of the comparison (Holm, 1979)
+    winner: str | None  # its name, where p_adjusted is at most 0.05
+    verdict: str  # in words
 
 
 def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
@@ -203,11 +203,11 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Reached:
-    """What a method spent until it reached the score."""
+    """What a method spent until it reached the score; medians by Kaplan and Meier (1958)."""
 
     method: str
-    runs: int  # those that failed too
-    reached: int
+    runs: int  # all of them, those that failed too
+    reached: int  # runs that did
     unknown: int  # runs whose metrics have no test
     medians: dict[str, float | None]  # of each amount; None where fewer than half of the runs are known to reach it
     spent: dict[str, float]  # the most that a run has spent, which a median that is None lies above
@@ -217,7 +217,7 @@ class Reached:
 class Reaching:
     """The target score, and how fast methods reach it."""
 
-    score: float
+    score: float  # mean of a test
     methods: tuple[Reached, ...]
 
 

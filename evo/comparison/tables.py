@@ -20,32 +20,32 @@ BASELINE_SECONDS = 1.0  # of processor time for a player
 
 @dataclass(frozen=True)
 class Table:
-    """The methods of one place."""
+    """The methods of one game and one track, which can be compared with each other."""
 
-    environment: str
-    track: str
+    environment: str  # the game, with the options that are scored
+    track: str  # what a network observes
     methods: tuple[Method, ...]  # by their means, highest first
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]  # all pairs of methods
     baselines: dict[str, Baseline]  # by the names of players that need no learning
     reaching: Reaching | None  # what methods spent until they reached a score
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what a reader must know, a line each
 
     @property
     def title(self) -> str:
-        """Return the game and its observation."""
+        """The game and its track."""
         return f"{self.environment}; {self.track}" if self.track else self.environment
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a comparison."""
+    """The results of `compare`."""
 
-    tables: tuple[Table, ...]
-    notes: tuple[str, ...]
+    tables: tuple[Table, ...]  # one of each game and track
+    notes: tuple[str, ...]  # of all tables
 
     @property
     def scored(self) -> bool:
-        """Return whether a run has a score."""
+        """Whether any run has a score."""
         return any(method.scores for table in self.tables for method in table.methods)
 
 

@@ -71,8 +71,9 @@ def compare(
 ) -> Comparison:
     """Train what is left to train of a comparison file, or read run directories; return tables and verdicts.
 
-    `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run.
-    ConfigurationError: all mistakes of the file, a line each. LockedError: another process trains it.
+    `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run. A run that
+    fails ends none of the others: its row says why. ConfigurationError: all mistakes of the file, a line each.
+    DataError: a directory is of no run. LockedError: another process trains it.
     """
     require_callable(progress)
     if not what:

@@ -34,20 +34,20 @@ OTHER_OPTIONS = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """All options of a run."""
+    """All options of a run; make one by `load` or `build`. Its sections are those of a file."""
 
     run: RunOptions
     environment: EnvironmentOptions  # the options of the environment that `environment.id` names
-    policy: Policy  # resolved
+    policy: Policy  # the network
     workers: WorkersOptions  # the options of the backend that `workers.backend` names
     learner: LearnerOptions
     validation: ValidationOptions
     test: TestOptions
     sections: Mapping[str, AlgorithmOptions]  # the options of every algorithm, by its name
-    other_backends: Mapping[str, Any] = field(default_factory=dict)  # their options of [workers], unused
-    path: Path = field(default=Path("experiment.toml"), compare=False)
-    copies: Mapping[str, Path] = field(default_factory=dict, compare=False)  # where a run has `opponents.files`
-    more_outputs: int = 0  # of a champion, than its algorithm's network has with the options here
+    other_backends: Mapping[str, Any] = field(default_factory=dict)  # options of [workers] of other backends
+    path: Path = field(default=Path("experiment.toml"), compare=False)  # its file
+    copies: Mapping[str, Path] = field(default_factory=dict, compare=False)  # `opponents.files` that a run has copied
+    more_outputs: int = 0  # that the network of a champion has besides
 
     @classmethod
     def load(
@@ -62,12 +62,11 @@ class Experiment:
         """Return the experiment of a TOML file.
 
         `changes` are as those of --set, "ga.sigma=0.2"; `plugins` are modules as those of --plugin; `flags` are
-        algorithm, seed, generations, workers, backend, where None sets nothing. A `resolved` file is one that
-        `to_toml` wrote with its provenance; the champions that its run started from and plays are copies in the same
-        folder. In any other file, `init_from` may be relative to its folder.
-        `hosts` says what becomes of other machines that the file names, as in `workers.address`. typed: only `changes`
-        may name them; refused: these neither, as they come from a file too; ignored: it plays on this machine, unless
-        `flags` have a backend; kept: it is not played.
+        algorithm, seed, generations, workers and backend, where None sets nothing. `init_from` may be relative to the
+        file's folder. A `resolved` file is a run's: `to_toml` wrote it with its provenance, and beside it are copies of
+        the champions that the run started from and plays. `hosts` says what becomes of other machines, as in
+        `workers.address`. "typed": `changes` may name them, and the file may not; "refused": neither may; "ignored":
+        the experiment plays on this machine, unless `flags` have a backend; "kept": they stay, as nothing is played.
         ConfigurationError: all mistakes, a line each. DataError: a resolved file is cut off or of another format.
         """
         if wrong := [name for name in flags if name not in FLAGS]:
@@ -127,7 +126,10 @@ class Experiment:
     def of_champion(
         cls, file: Path, about: Mapping[str, Any], outputs: int | None = None, **flags: object
     ) -> Experiment:
-        """Return the experiment of a champion's description, whose network has `outputs`; the rest as in `load`."""
+        """Return the experiment that a champion's file describes as `about`, whose network has `outputs`.
+
+        `flags` and ConfigurationError are as in `load`.
+        """
         sections: dict[str, Any] = {"run": {name: about.get(name) for name in ("algorithm", "seed")}}
         for name in ("environment", "policy"):
             values = about.get(name)
@@ -149,7 +151,10 @@ class Experiment:
         return cls(**own, sections=sections, other_backends=others, path=path)
 
     def with_environment(self, changes: Sequence[str]) -> Experiment:
-        """Return this experiment with --set assignments of [environment] alone; ConfigurationError: a mistake."""
+        """Return this experiment with other options of its environment, as ["environment.size=8"].
+
+        ConfigurationError: an assignment is wrong, or of another section.
+        """
         sections: dict[str, Any] = {"run": {"algorithm": self.algorithm, "seed": self.run.seed}}
         sections |= {name: getattr(self, name).model_dump() for name in ("environment", "policy", "workers")}
         source = ExperimentFile(printable(str(self.path)), sections, {})
@@ -166,59 +171,59 @@ class Experiment:
 
     @property
     def algorithm(self) -> str:
-        """Return the name of the chosen algorithm."""
+        """The name of the chosen algorithm."""
         return self.run.algorithm
 
     @property
     def options(self) -> AlgorithmOptions:
-        """Return the options of the chosen algorithm."""
+        """The options of the chosen algorithm."""
         return self.sections[self.run.algorithm]
 
     @property
     def generations(self) -> int:
-        """Return how many generations the run has in all."""
+        """The number of generations that the run has in all."""
         return self.options.generations or self.run.generations
 
     @property
     def transitions_from(self) -> str:
-        """Return the source of recorded transitions: "segments", "episodes" or "" for none."""
+        """Where transitions are recorded to learn from: "segments", "episodes", or "" for nowhere."""
         options = self.options
         return "episodes" if options.transitions_from and not options.plays_segments else options.transitions_from
 
     @property
     def extra_outputs(self) -> int:
-        """Return how many outputs the algorithm's network has besides the scores of actions."""
+        """The number of outputs that the algorithm's network has besides the scores of actions."""
         return self.options.extra_outputs(self.make_environment()) + self.more_outputs
 
     @property
     def hosts(self) -> list[str]:
-        """Return the words of the command line for hosts that no file may name, as --set workers.address=HOST:PORT."""
+        """The words of the command line for hosts that no file may name, as --set workers.address=HOST:PORT."""
         named = ((key, getattr(self.workers, key), usual) for key, usual in self.workers.in_files.items())
         words = [f"workers.{key}={value}" for key, value, usual in named if value not in usual]
         return [part for word in words for part in ("--set", word)]
 
     @property
     def learns(self) -> bool:
-        """Return whether the algorithm computes gradients."""
+        """Whether the algorithm computes gradients."""
         return self.options.learns
 
     @property
     def learns_in_tensorflow(self) -> bool:
-        """Return whether the algorithm computes gradients in TensorFlow."""
+        """Whether the algorithm computes gradients in TensorFlow."""
         return self.learns and not self.learner.is_exact
 
     @property
     def inference(self) -> Literal["lanes", "tensorflow"]:
-        """Return the engine of workers: that of the policy, or what the environment itself needs."""
+        """What computes networks in workers: as the policy says, or what the environment itself needs."""
         return "tensorflow" if self.environment.in_tensorflow else self.policy.player
 
     @property
     def learner_devices(self) -> LearnerDevices | None:
-        """Return where TensorFlow computes updates; None where it computes none."""
+        """Where TensorFlow computes updates; None where it computes none."""
         return self.learner.place if self.learns_in_tensorflow else None
 
     def make_environment(self) -> Environment:
-        """Return the environment that is played; ConfigurationError where a plug-in's breaks the protocol."""
+        """Return the environment that is played; ConfigurationError: a plug-in's does not keep to the protocol."""
         return environment_of(self.environment)
 
     def network(self) -> Network:
@@ -227,13 +232,13 @@ class Experiment:
 
     @property
     def candidates_per_task(self) -> int:
-        """Return how many candidates play in one task."""
+        """The number of candidates that play in one task."""
         usual = self.workers.usual_candidates(self.inference, self.options.candidates_per_task(self.network().flops))
         each = per_task(self.make_environment(), self.options.candidates(), usual)
         return self.workers.candidates_per_task or each
 
     def identity(self) -> dict[str, Any]:
-        """Return every key that can change a result; ConfigurationError, ResourceError: a file cannot be read."""
+        """Return all that can change a result, by name; ConfigurationError, ResourceError: a file cannot be read."""
         from evo.kernels.lanes import ARITHMETIC as LANES
 
         lanes, start = self.policy.player == "lanes", self.run.init_from
@@ -265,7 +270,7 @@ class Experiment:
         return identity
 
     def code(self) -> dict[str, dict[str, str]]:
-        """Return digests of a game's code and of the plug-ins', where they are not of this program."""
+        """Return digests of the code of a user's own game and plug-ins, SHA-256 by name."""
         environment, options = self.make_environment(), repr((self.environment, self.options))
         game = {"sources": environment.sources} if environment.sources else {}
         plugins, problem = script.of_plug_ins(environment.made_by, options), environment.problem
@@ -276,7 +281,10 @@ class Experiment:
         return {key: digests for key, digests in found.items() if digests}
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
-        """Return a file that loads to an equal experiment; `counting` leaves out all without effect."""
+        """Return the text of a file that loads to an equal experiment.
+
+        `provenance` is written as a section of its own; `counting` leaves out options that have no effect.
+        """
         names = ("run", "environment", "policy", "workers", "learner", "validation", "test")
         sections: dict[str, Section] = {**{name: getattr(self, name) for name in names}, **self.sections}
         ours = {name for name, one in self.sections.items() if type(one).__module__.startswith("evo.")}

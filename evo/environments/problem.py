@@ -44,7 +44,7 @@ class Problem:
     The function is called with weights between `lower` and `upper`, numbers or [P], where these are set. Where `model`
     describes a Keras model (`evo.networks.keras_models`), the function gets that instead, with the weights. Where there
     are `measures`, the function returns its fitness and then a number of each of these names, for `nsga2` and
-    `map_elites`.
+    `map_elites`. ConfigurationError: an argument is none of these.
     """
 
     fitness: Fitness
@@ -129,13 +129,13 @@ class Problem:
 
     @functools.cached_property
     def content(self) -> Any:
-        """What the function computes with, at the first look, since an array may be one that it writes to."""
+        """What the function computes with, for `digest`; read once, as the function may write to its arrays."""
         return code.of_function(self.fitness)
 
     def digest(self, first: NDArray[np.float32], module: str = "") -> str:
-        """Return a digest of the function and its bounds, with a vector where a search begins.  # [P]
+        """Return the SHA-256 of the function and its bounds, with `first` [P], the vector where a search begins.
 
-        Of a plug-in `module`, the digest of its files is another one.
+        Where it is of a plug-in, `module`, that has a digest of its files besides.
         """
         bounds = self.bounds and [one.tobytes() for one in self.bounds]
         about = repr((_content(self.fitness, module) if module else self.content, self.minimise, bounds))
@@ -146,7 +146,7 @@ class Problem:
         return weights.copy() if self.bounds is None else np.clip(weights, *self.bounds)
 
     def values(self, weights: NDArray[np.float32], seed: int, model: KerasModel | None = None) -> NDArray[np.float64]:
-        """Return what is maximised, and then the measures; ConfigurationError where the function fails.  # [1 + M]"""
+        """Return what is maximised, and then M measures; ConfigurationError: the function fails.  # [P] -> [1 + M]"""
         x, measures = self.inside(weights), len(self.measures)
         given = x if model is None else model.with_weights(x)
         try:

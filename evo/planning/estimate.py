@@ -32,19 +32,19 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Goal:
-    """One end that a run can have."""
+    """One end that a run can have, and what it takes until then."""
 
     name: str  # "generations", or an amount of `run.budget`
-    amount: float
+    amount: float  # of it, at the end
     generations: int  # after which it is reached
     seconds: float  # wall clock until then, with start, commits and tests
-    training: float  # the part of it that `seconds` of the metrics counts
+    training: float  # seconds of it that count in `run.budget.seconds`
     frames: float  # of training
     disk: int  # bytes of the run directory then
 
     @property
     def text(self) -> str:
-        """Return it in words, as in 300 generations."""
+        """This end in words, as in 300 generations."""
         if self.name == "generations":
             return counted(int(self.amount), "generation")
         return f"{amount_text(self.name, self.amount)} ({counted(self.generations, 'generation')})"
@@ -52,40 +52,40 @@ class Goal:
 
 @dataclass(frozen=True)
 class WorkerEstimate:
-    """The same with another number of workers, each on a core of its own."""
+    """What the run takes with another number of workers, each on a core of its own."""
 
     workers: int
     seconds: float  # to the first end
     speedup: float  # over the run as it is configured
-    memory: int | None  # bytes
+    memory: int | None  # bytes, as of `Estimate`
     why: str  # what keeps it from being faster
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run takes."""
+    """The result of `plan`: what a run takes on this machine."""
 
     goals: tuple[Goal, ...]  # the one that ends the run first
     workers: int  # of the run as it is configured, which everything but `with_workers` is for
     memory: int | None  # peak of all processes, bytes; None: the system does not say
-    memory_available: int | None
+    memory_available: int | None  # bytes
     disk_per_generation: float  # bytes that stay
-    disk_free: int
-    frames_per_second: float
+    disk_free: int  # bytes
+    frames_per_second: float  # of training
     lane_utilisation: float | None  # share of computed lanes that played a frame
     worker_utilisation: float  # share of the time in which workers play
     seconds_per_generation: float
-    shares: dict[str, float]  # of the time, by part
-    with_workers: tuple[WorkerEstimate, ...]
-    warnings: tuple[str, ...]
+    shares: dict[str, float]  # of the time, 0 to 1, by part
+    with_workers: tuple[WorkerEstimate, ...]  # for each number that was asked for
+    warnings: tuple[str, ...]  # a line each
     probed: str  # what the probe has played, in words
 
 
 def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
     """Estimate time, memory and disk of a run, also with other workers, by a probe.
 
-    `workers` are numbers of workers; the probe plays for about `seconds`. ResourceError or ConfigurationError where it
-    cannot run, or an argument is wrong.
+    `workers` are numbers of workers; the probe plays for about `seconds`. ConfigurationError: an argument or the
+    experiment is wrong. ResourceError: the machine lacks what the probe needs.
     """
     require_experiment(experiment)
     if not isinstance(workers, list | tuple):

@@ -220,7 +220,7 @@ def write_report(
     """Write one page about these runs, and return its path: that of `output`, or report.html in the only run directory.
 
     `progress` gets a line before each of several runs is read. ConfigurationError: several runs without `output`, a run
-    is named twice, or no file can be written there. DataError: one is no run.
+    is named twice, or no file can be written there. DataError: one is no run, or is damaged.
     """
     directories = [path_of("run_dirs", directory) for directory in run_dirs]
     real = [directory.resolve() for directory in directories]

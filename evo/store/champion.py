@@ -35,17 +35,17 @@ Layers = Sequence[tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Score:
-    """What a network scores on test episodes."""
+    """What a network scores on test episodes: the game's own score, or the return where it has none."""
 
-    episodes: int
-    mean: float
-    ci95: tuple[float, float]  # of the mean over all test episodes there are; NaN where one was played
+    episodes: int  # played
+    mean: float  # score of an episode, and so are `median` and `max`
+    ci95: tuple[float, float]  # 95 % interval of the mean over all possible episodes (Gaffke, 2005); NaN with one
     median: float
     max: float
-    win_rate: float | None  # None where there is no win
-    win_ci95: tuple[float, float] | None  # Wilson's
+    win_rate: float | None  # 0 to 1; None where there is no win
+    win_ci95: tuple[float, float] | None  # its 95 % interval (Wilson, 1927)
     mean_length: float  # frames of an episode
-    block: int = 0  # which million of test episodes
+    block: int = 0  # which million of test episodes, from 0
     mean_return: float | None = None  # on the same episodes; None in files that do not have it
 
 
@@ -54,19 +54,19 @@ class ChampionScore:
     """How the champion did in validation, and in its test."""
 
     fitness: float  # mean validation return
-    test: Score | None = None
+    test: Score | None = None  # None before a test
 
 
 class Champion(NamedTuple):
     """The network of a run that validated best, as its file has it."""
 
     weights: NDArray[np.float32]  # [P]
-    layers: tuple[tuple[str, tuple[int, ...]], ...]
-    about: Mapping[str, Any]
+    layers: tuple[tuple[str, tuple[int, ...]], ...]  # name and shape of each array in `weights`
+    about: Mapping[str, Any]  # other facts, by name (docs/file-formats.md)
 
     @property
     def score(self) -> Score | None:
-        """Return the test score; None before a test, or where it has another form."""
+        """The test score; None before a test, or where it has another form."""
         return score_in(self.about)
 
     def fits(self, network: Network) -> bool:

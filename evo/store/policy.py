@@ -29,6 +29,7 @@ INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  #
 class Policy:
     """A network that acts greedily: call it with an observation, or with a batch of them.
 
+    `weights` are float32 [P], and `experiment` says what it plays; `about` are the facts in a champion's file, if any.
     A network with memory keeps its hidden state from call to call: call `reset` where an episode begins.
     """
 
@@ -39,8 +40,9 @@ class Policy:
         experiment: Experiment,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        self.network, self.weights = network, weights  # [P]
-        self.about = about or {}  # the facts in the champion's file
+        self.network = network
+        self.weights = weights  # [P]
+        self.about = about or {}
         self._environment = experiment.make_environment()
         self._continuous = self._environment.continuous
         self._tensorflow = experiment.policy.player == "tensorflow"
@@ -191,8 +193,8 @@ def newest(experiment: Experiment, state: Arrays, records: Sequence[Arrays]) -> 
 
 
 class Elite(NamedTuple):
-    """A network of an archive."""
+    """A network of an archive (Mouret and Clune, 2015, "Illuminating search spaces by mapping elites")."""
 
-    cell: tuple[int, ...]  # its bin of each descriptor, from 0
-    fitness: float  # of an episode, on average, when it entered
+    cell: tuple[int, ...]  # the number of its bin of each descriptor, from 0
+    fitness: float  # mean return of an episode when it entered
     policy: Policy

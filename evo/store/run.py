@@ -49,7 +49,8 @@ class Run:
 
     A file is read when it is first asked for, and kept: make another `Run` to see what has been committed since.
     `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and set how to play. A champion is read
-    in a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
+    in a sandbox, unless this process has written the files (`trusted`). Of every property, DataError: a file that it
+    needs is missing or damaged; ConfigurationError: it needs a plug-in.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class Run:
         trusted: bool = False,
         name: str = "",
     ) -> None:
-        self.directory = path_of("directory", directory)
+        self.directory = path_of("directory", directory)  # of the run, or the file of a champion
         flush_here(self.directory)
         registry.load(plugins)
-        self.name = name or Path(os.path.realpath(directory)).name
+        self.name = name or Path(os.path.realpath(directory)).name  # that of the directory, if no other was given
         self._flags, self._trusted = flags, trusted
         self._names = {"validation", "test"}  # of metrics, the two also before there are any
 
@@ -93,7 +94,10 @@ class Run:
         return self.config.make_environment()
 
     def with_environment(self, sets: Sequence[str]) -> Experiment:
-        """Return the experiment with --set assignments of its environment; ConfigurationError: they do not fit."""
+        """Return the experiment with other options of its environment, as ["environment.size=8"].
+
+        ConfigurationError: one is wrong, or the network does not fit this environment.
+        """
         changed = self.config.with_environment(sets)
         ours, there = self.config.network(), changed.network()
         if network_layers(there) != network_layers(ours):
@@ -105,7 +109,7 @@ class Run:
 
     @cached_property
     def store(self) -> Store:
-        """The committed generations: lines of the manifest, states and records."""
+        """The committed generations: lines of the manifest, states and records (docs/file-formats.md)."""
         return Store.read(self.directory)
 
     @cached_property
@@ -138,7 +142,7 @@ class Run:
 
     @cached_property
     def champion(self) -> Policy:
-        """The champion, as a policy; DataError where there is none yet, or its file is not of this run."""
+        """The champion, as a policy; DataError: there is none yet, or its file is not of this run."""
         if isinstance(self._champion, DataError):
             raise self._champion
         if self._champion is None:
@@ -149,9 +153,9 @@ class Run:
 
     @cached_property
     def latest(self) -> Policy:
-        """The network that the newest generation left, as a policy: of evolution, the best by its returns in training.
+        """The network that the newest generation left, as a policy, as `Row.policy`.
 
-        DataError where no generation is committed, or its checkpoint is not of this run.
+        DataError: no generation is committed, or its checkpoint is not of this run.
         """
         state = self._newest_state()
         if not self.store.next_generation:
@@ -170,23 +174,23 @@ class Run:
 
     @property
     def score(self) -> Score | None:
-        """The champion's test score, where `champion_file` has one."""
+        """The champion's test score; None where `champion_file` has none."""
         return None if self.champion_file is None else self.champion_file.score
 
     @property
     def origin(self) -> int | None:
-        """The generation that the champion comes from, where it is known."""
+        """The generation that the champion comes from, from 0; None where it is unknown."""
         generation = self.fact("generation")
         return generation if generation is not None and 0 <= generation < self.store.next_generation else None
 
     @property
     def fitness(self) -> float | None:
-        """The champion's mean validation return, where it is known."""
+        """The champion's mean validation return; None where it is unknown."""
         fitness = self.fact("fitness", float | int)  # type: ignore[arg-type]
         return float(fitness) if fitness is not None and math.isfinite(fitness) else None
 
     def fact(self, name: str, kind: type = int) -> Any:
-        """Return a fact of the champion, or None where there is none of this kind."""
+        """Return a fact of `champion_file`, or None where it has none of this name and type `kind`."""
         value = None if self.champion_file is None else self.champion_file.about.get(name)
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
@@ -198,7 +202,7 @@ class Run:
 
     @property
     def is_fork(self) -> bool:
-        """Whether it began with the state of another run."""
+        """Whether it began with another run's state."""
         return bool(self.store.next_generation) and self.store.lines[0].is_forked
 
     @property
@@ -208,7 +212,7 @@ class Run:
 
     @property
     def elites(self) -> list[Elite]:
-        """The elites of an archive (MAP-Elites, CMA-ME), by cell; DataError where the run has no archive."""
+        """The networks of an archive (MAP-Elites, CMA-ME), by cell; DataError: the run has no archive."""
         state = self._newest_state()
         if "grid" not in state:
             raise DataError(f"{self.directory}: {self.config.algorithm} keeps no archive, or none yet")
@@ -238,7 +242,7 @@ class Run:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The [provenance] of the configuration; empty where it cannot be read."""
+        """Versions and machine, [provenance] of its config.toml; empty where that cannot be read."""
         try:
             found = tomllib.loads(self._text(CONFIG, LARGEST_CONFIG)).get(PROVENANCE, {})
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -247,7 +251,7 @@ class Run:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The numeric fingerprints, by file; none where arithmetic is exact."""
+        """The texts of its numeric fingerprints, by file; none where arithmetic is exact."""
         there = [name for name in (FINGERPRINT, LEARNING_FINGERPRINT) if os.path.lexists(self.directory / name)]
         return {name: self._text(name, LARGEST_FINGERPRINT) for name in there}
 
@@ -276,9 +280,9 @@ class Run:
         return code.changes(self.store.identity, self.config.code())
 
     def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
-        """Yield records with returns, newest first, evenly spread without lineages; note where they are too large.
+        """Yield generations and their records, newest first; where they are too large, add a line to `notes`, and stop.
 
-        DataError where one is corrupt.
+        At most about `most` of those without lineages, evenly spread. DataError: one is corrupt.
         """
         layouts = ((line, line.arrays.get("record/return")) for line in self.store.lines)
         chosen = [line for line, layout in layouts if layout is not None and 0 not in layout.shape]

@@ -38,9 +38,9 @@ MOST = 1e100  # of a score in a file: squares of larger ones are infinite
 
 @dataclass(frozen=True)
 class Standing:
-    """A trial at the end of a stage."""
+    """A trial at the end of a stage: after 20 %, 40 % or all of the budget."""
 
-    name: str
+    name: str  # of the trial
     scores: tuple[Annotated[float, Field(strict=True, ge=-MOST, le=MOST)], ...]  # mean validation returns, by seed
     stopped: str = ""  # why it goes no further
 

@@ -50,21 +50,21 @@ class TrialResult:
 
     @property
     def finished(self) -> bool:
-        """Return whether it has trained with the whole budget."""
+        """Whether it has trained with the whole budget."""
         return len(self.stages) == len(SHARES) and not self.stages[-1].stopped
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """Return its validation returns at the end of its last stage, by seed."""
+        """Its mean validation returns at the end of its last stage, by seed."""
         return self.stages[-1].scores
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has found."""
+    """The result of `sweep`."""
 
     trials: tuple[TrialResult, ...]  # in the order in which they were planned or chosen
-    winner: TrialResult
+    winner: TrialResult  # of the highest mean validation return after the whole budget
     retest: Method  # test scores of the winner on fresh seeds
     validation: tuple[float, ...]  # its validation returns on these seeds
 
@@ -86,6 +86,9 @@ def sweep(
     `over` are options with values, "ga.sigma=0.05,0.1". With `trials`, Optuna chooses that many, also from ranges,
     "ga.sigma=0.01..1:log". `sets`, `plugins` and `flags` (algorithm, seed, generations, workers, backend) are as in a
     run. `progress` gets a line for every run and every decision. A sweep that was stopped goes on by the same call.
+    ConfigurationError: an argument or the experiment is wrong. LockedError: another process has the sweep.
+    ResourceError: no trial can be trained, or the machine lacks something. The race: `evo/sweeps/race.py` (successive
+    halving, Jamieson and Talwalkar, 2016; irace, López-Ibáñez et al., 2016).
     """
     require_callable(progress)
     registry.load(plugins, path_of("file", file))

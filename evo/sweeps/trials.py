@@ -181,11 +181,11 @@ def name_of(values: Values) -> str:
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of values."""
+    """One choice of values for the options that vary."""
 
-    name: str
-    values: Values
-    experiment: Experiment  # without the values where it refuses them
+    name: str  # the values in short
+    values: Values  # option to value, as texts
+    experiment: Experiment  # with the values, unless it refuses them
     refused: str = ""  # why it does
 
 

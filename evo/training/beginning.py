@@ -45,9 +45,10 @@ PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 def make_algorithm(experiment: Experiment, environment: Environment | None = None) -> Validated:
-    """Return the algorithm that [run] names, with what validates it.
+    """Return the algorithm that `run.algorithm` names, with what validates its finalists, for `AskTell`.
 
-    ConfigurationError, DataError: as `start_of`.
+    `environment` stands for the experiment's own. ConfigurationError: the champion that `run.init_from` names does not
+    fit, or a plug-in makes no algorithm. DataError: that champion is damaged.
     """
     require_experiment(experiment)
     begun = experiment.path.name == CONFIG

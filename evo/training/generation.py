@@ -55,12 +55,16 @@ class AskTell:
     """An algorithm alone: `ask` for a request, play its tasks in any way, `tell` their results."""
 
     def __init__(self, algorithm: Algorithm | Validated) -> None:
-        self.algorithm, self.generation = algorithm, 0
+        self.algorithm = algorithm
+        self.generation = 0  # which is played, or comes next
         self._rounds: Generation | None = None
         self._request: Request | None = None
 
     def ask(self) -> Request:
-        """Return the weights and tasks that the algorithm waits for; a new generation begins where one has ended."""
+        """Return the weights and tasks that the algorithm waits for, the same until `tell`.
+
+        A new generation begins where one has ended. ConfigurationError as of `tell`.
+        """
         if self._rounds is None:
             self._rounds, self._request = self.algorithm.generation(self.generation), None
         rounds = self._require_open(self._rounds)
@@ -68,9 +72,10 @@ class AskTell:
         return self._request
 
     def tell(self, results: Sequence[Result]) -> Metrics | None:
-        """Send the results of `ask`, in task order; return the metrics where the generation ends.
+        """Take the results of the tasks, in their order; return the metrics where the generation ends, else None.
 
-        ConfigurationError: an earlier `tell` was interrupted, or has failed, so that the algorithm is half changed.
+        RuntimeError: nothing was asked for. ConfigurationError: an earlier `tell` was interrupted, or has failed, so
+        that the algorithm is half changed.
         """
         if self._rounds is None:
             raise RuntimeError("nothing was asked for: call `ask` before `tell`")

@@ -61,8 +61,8 @@ class Baseline:
     """What a player that needs no learning scores on the first test episodes of a block."""
 
     episodes: int
-    mean: float
-    ci95: tuple[float, float]
+    mean: float  # score of an episode
+    ci95: tuple[float, float]  # 95 % interval of the mean
 
 
 def measure(
