@@ -116,7 +116,6 @@ class Session(AbstractContextManager["Session"]):
 
     def report(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""
-        self._reported = metrics
         if self.done:
             metrics["validation"] = self._validate_last()
         due = self.experiment.test.due(generation) or self.done
@@ -126,6 +125,7 @@ class Session(AbstractContextManager["Session"]):
             metrics["test"] = score.mean if score else float("nan")
             metrics["test_return"] = score.mean_return if score and score.mean_return is not None else float("nan")
             self.store.log(generation, metrics)
+        self._reported = {**metrics}  # whoever has the row may change its own
 
     def finish(self) -> None:
         """Test the champion that the run ends with, and make everything durable."""

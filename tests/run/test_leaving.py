@@ -103,9 +103,14 @@ seen.wait()
 def test_a_loop_that_is_left_leaves_a_validated_champion_and_complete_metrics(small: Path) -> None:
     experiment = Experiment.load(small / "small.toml", "validation.every=100")
     for row in evo.train(experiment, small / "run"):
+        before = dict(row.metrics)
+        row.metrics["mean"] *= -1  # whoever shows a row may change it
+        row.metrics["own"] = "text"
         if row.generation == 2:
             break
     assert_complete(small / "run", 3)
+    found = evo.Run(small / "run").metrics[-1]
+    assert (found["mean"], "own" in found) == (before["mean"], False)
     *_, last = evo.train(experiment, small / "run")
     *_, straight = evo.train(experiment, small / "straight")
     hashes = [Store.read(small / name).state_hash for name in ("run", "straight")]
