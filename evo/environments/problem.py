@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from evo import environment
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, MissingPluginError, notice
 from evo.lazy import gymnasium
 from evo.networks.keras_models import MOST_NUMBERS, KerasModel, layers_of
 from evo.options import EnvironmentOptions, added
@@ -152,6 +152,7 @@ class Problem:
         try:
             with _end_forked_children(self.name):
                 found = self.fitness(given, seed) if self.seeded else self.fitness(given)
+            found = [*found] if isinstance(found, np.ndarray) and found.ndim == 1 and measures else found
             if measures and not (isinstance(found, tuple | list) and len(found) == 1 + measures):
                 raise TypeError(f"it must return the fitness and {measures} measures, not {found!r:.40}")
             values = np.array([_number(one) for one in (found if measures else [found])])
@@ -252,9 +253,24 @@ class Options(EnvironmentOptions):
 
     @property
     def problem(self) -> Problem:
-        """The problem that the plug-in declares; ConfigurationError: it has none of this name, or no size."""
+        """The problem that the plug-in declares; ConfigurationError: it has none of this name, or no size.
+
+        Of those of no module it is the one at the first look: another search may have a function of this name.
+        """
         _, module, *named = self.id.split(":")
-        found = registry.problem(module, *named)
+        if module != registry.HERE:
+            return self._declared(registry.problem(module, *named))
+        if not isinstance(known := self.__dict__.get("known"), _OfThisProcess):
+            try:
+                known = _OfThisProcess(self._declared(registry.problem(module, *named)))
+            except MissingPluginError:
+                raise
+            except ConfigurationError:  # of another search
+                raise registry.not_here() from None
+            self.__dict__["known"] = known  # options are frozen
+        return known.problem
+
+    def _declared(self, found: Any) -> Problem:
         if not isinstance(found, Problem):
             if not self.size:
                 raise ConfigurationError(
@@ -273,6 +289,16 @@ class Options(EnvironmentOptions):
         if self.size not in (0, found.first.size):
             raise ConfigurationError(f"environment.size: {self.id} declares {found.first.size:,}, not {self.size:,}")
         return found
+
+
+@dataclass(frozen=True)
+class _OfThisProcess:
+    """A problem whose function no other process can import: a copy, or what is pickled, is nothing."""
+
+    problem: Problem
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
 
 
 @dataclass(frozen=True)

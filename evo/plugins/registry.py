@@ -147,7 +147,8 @@ def _refused(module: ModuleType, folder: Any, make: object) -> str:
     if folder not in FOLDERS or not callable(make):
         return (
             f"define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
-            f'`plugs_into = "{OPERATORS}"`; or a function `fitness`; or register Gymnasium environments or wrap them'
+            f'`plugs_into = "{OPERATORS}"`; or a function `fitness`, or a Problem `problem`; or register Gymnasium '
+            "environments or wrap them"
         )
     options, (base, known_as) = getattr(module, "Options", None), _options_base(folder, make)
     if not (isinstance(options, type) and issubclass(options, base)):
@@ -181,14 +182,19 @@ def problems_in(name: str) -> ModuleType:
     """Return the plug-in of this name that declares problems; MissingPluginError: it is not loaded."""
     module = _loaded.get((PROBLEMS, name))
     if module is None and name == HERE:
-        raise MissingPluginError(
-            "environment.id: the fitness function of this run was of a script; run that again with this run_dir"
-        )
+        raise not_here()
     if module is None:
         raise MissingPluginError(
             f"environment.id: problem:{name} needs the plug-in that has it: {plug_in_advice(name)}"
         )
     return module
+
+
+def not_here() -> MissingPluginError:
+    """Return the error that the function of a run, which no module has, is none of this process."""
+    return MissingPluginError(
+        "environment.id: the fitness function of this run was of a script; run that again with this run_dir"
+    )
 
 
 def operator(named: str) -> Callable[..., Any]:

@@ -474,6 +474,8 @@ def test_measures_are_objectives_and_descriptors_in_full_precision(tmp_path: Pat
         evo.minimise(curves.sphere, 2, measures=["cost"], run_dir=tmp_path / "none")
     with pytest.raises(ConfigurationError, match=r"measures: .*return"):
         evo.minimise(curves.sphere, 2, measures=["return"])
+    few["run_dir"] = tmp_path / "array"
+    assert evo.minimise(lambda x: np.array(curves.priced(x)), [1.0, 2.0], **few).fitness == one.fitness
 
 
 @pytest.mark.parametrize("algorithm", ["map_elites", "cma_me"])
@@ -1068,6 +1070,20 @@ def test_searches_in_two_threads_each_have_their_own_function(tmp_path: Path) ->
         for place, best in zip((0.0, 50.0), pool.map(found, (0.0, 50.0)), strict=True):
             assert best.fitness == curves.sphere(best.x - np.float32(place))
             assert best.run.champion.weights.shape == (2,)
+
+
+@pytest.mark.long
+def test_the_run_of_a_search_has_its_own_function_after_another_search(tmp_path: Path) -> None:
+    few = {"generations": 1, "sep_cma_es": {"population": 6}}
+    one = evo.minimise(lambda x: curves.sphere(x), [1.0, 2.0], run_dir=tmp_path / "one", **few)
+    alike = evo.minimise(lambda x: curves.sphere(x - 1), [1.0, 2.0], run_dir=tmp_path / "alike", **few)
+    other = evo.minimise(lambda x: curves.sphere(x), [1.0, 2.0, 3.0], run_dir=tmp_path / "other", **few)
+    for found in (one, alike, other):
+        assert found.run.notes == []
+        assert found.run.latest.weights.shape == found.x.shape
+        assert pickle.loads(pickle.dumps(found.run.config)) == found.run.config
+    with pytest.raises(evo.EvoError, match="the fitness function of this run was of a script; run that again"):
+        _ = evo.Run(tmp_path / "one").config
 
 
 def test_a_search_is_not_accused_of_the_function_of_another_thread(
