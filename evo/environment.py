@@ -49,8 +49,14 @@ def computed_once(function: Callable[[Any], Any]) -> Any:
 
 
 def real_array(values: Any) -> NDArray[Any]:
-    """Return what was given as an array; TypeError: no numbers, but texts, dates, None, complex or masked ones."""
-    found = np.asarray(values)
+    """Return what was given as an array; TypeError: no numbers, but texts, dates, None, complex or masked ones.
+
+    ValueError: it is no array.
+    """
+    try:
+        found = np.asarray(values)
+    except ValueError:
+        raise ValueError("lists of several lengths, one beside the other, are no array") from None
     nothing = found.dtype.kind == "O" and any(one is None or isinstance(one, Mapping) for one in found.flat)
     if found.dtype.kind not in "biufO" or np.ma.is_masked(values) or nothing:
         raise TypeError("None, texts, dates, tables, complex and masked numbers do not fit, real ones do")

@@ -68,6 +68,7 @@ EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
     "dict_type": "a table",
+    "invalid-json-value": "text, a number, true, false, a list or a table",
     "greater_than_equal": "at least {ge}",
     "greater_than": "more than {gt}",
     "less_than_equal": "at most {le}",

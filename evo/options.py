@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from evo.mistakes import mistakes_text
+from evo.mistakes import mistakes_text, name_of
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # which no environment has
@@ -30,11 +30,25 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
+        for name in type(self).model_fields:
+            if nothing := next((path for path, one in leaves(getattr(self, name)) if path and one is None), ()):
+                raise ValueError(f"{name}: {name_of(nothing)} is None, which no experiment file can say; leave it out")
         self._check()
         return self
 
     def _check(self) -> None:
         """Raise a ValueError where options do not fit together."""
+
+
+def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Yield what is in tables and lists, within each other too, and keys that are texts, with the place of each."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if inner is None:
+        yield path, value
+    for key, one in inner or ():
+        if isinstance(key, str):
+            yield path, key
+        yield from leaves(one, (*path, key))
 
 
 def added(default: Any, **how: Any) -> Any:

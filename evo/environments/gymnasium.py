@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +22,7 @@ from evo.environments.spaces import DRAWN, Spaces, flat, spaces_of, with_array_o
 from evo.errors import ConfigurationError, MissingPluginError, OptionError, plug_in_advice
 from evo.lazy import gymnasium, wrappers
 from evo.mistakes import name_of, shown
-from evo.options import IN_TRAINING, EnvironmentOptions, added
+from evo.options import IN_TRAINING, EnvironmentOptions, added, leaves
 from evo.plugins import directory, importing, mistakes, registry
 from evo.process import ALONE, is_passed_on
 from evo.records import GOES_ON
@@ -106,24 +107,13 @@ class Options(EnvironmentOptions):
     @field_validator("kwargs")
     @classmethod
     def _without_modules(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for path, text in _texts(value):  # environments that make others pass them to gymnasium.make
-            if importing.names_module(text):
+        for path, text in leaves(value):  # environments that make others pass them to gymnasium.make
+            if isinstance(text, str) and importing.names_module(text):
                 raise ValueError(
                     f"{name_of(path)}{': ' * bool(path)}{shown(text)} names a module to import, which no file may; "
                     "name the module with --plugin, and here the ID that it registers"
                 )
         return value
-
-
-def _texts(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield all texts in a value, keys too, with the place of each."""
-    if isinstance(value, str):
-        yield path, value
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in inner:
-        if isinstance(key, str):
-            yield path, key
-        yield from _texts(one, (*path, key))
 
 
 def _wrapper(named: str) -> Callable[[Any], Any]:
@@ -193,7 +183,8 @@ class GymnasiumEnvironment(environment.Environment):
 
     def _raw(self, **drawn: str) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""
-        name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs, **drawn)
+        name = self.options.id.removeprefix(PREFIX)
+        arguments: dict[str, Any] = {**deepcopy(self.options.kwargs), **drawn}  # an environment may change its own
         wrappers = [_wrapper(named) for named in self.options.wrappers]
         try:
             env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None, **arguments)
@@ -247,9 +238,17 @@ class GymnasiumEnvironment(environment.Environment):
         """Return the shapes of the arrays of a Dict or Tuple."""
         return {name: entry.shape for name, entry in self._spaces.entries.items()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the options: all else is made of them."""
+        return {"options": self.options}
+
     def array_of(self, observation: Any) -> Any:
-        """Return a Dict or Tuple, or a batch of them, as an array; other observations as they are."""
-        entries = self._spaces.entries
+        """Return a Dict, Tuple or whole numbers, or a batch of them, as `env` shows them; other observations as is."""
+        entries, pixels = self._spaces.entries, self._spaces.pixels
+        whole = isinstance(observation, np.ndarray) and observation.dtype.kind in "iu"
+        if whole and observation.shape[-len(self.shape) :] == self.shape:  # `env` shows pixels as fractions
+            seen = observation if pixels is None else pixels.observe(observation)
+            return seen if self.normalisation is None else self.normalisation.of(seen)
         nested = dict if any(isinstance(entry.path[0], str) for entry in entries.values()) else Mapping | tuple
         if not entries or not isinstance(observation, nested):
             return observation

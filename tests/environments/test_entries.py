@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,6 +207,34 @@ def test_a_policy_of_arrays_takes_no_dict_and_one_of_a_stack_no_single_frame() -
         policy = evo.Policy(experiment.network(), np.zeros(experiment.network().size, np.float32), experiment)
         with pytest.raises(error, match=said):
             policy(Several().reset(seed=5)[0])
+
+
+@pytest.mark.parametrize("normalise", [0, 20])
+def test_a_policy_takes_pixels_as_the_environment_gives_them(normalise: int) -> None:
+    gymnasium.register("Picture-v0", lambda: Several(Box(0, 255, (4, 5, 3), np.uint8)))
+    try:
+        options = {"id": "gymnasium:Picture-v0", "normalise": normalise}
+        experiment = Experiment.build(environment=options, policy={"kind": "linear"})
+        weights = np.random.default_rng(1).normal(size=experiment.network().size).astype(np.float32)
+        policy, raw = evo.Policy(experiment.network(), weights, experiment), gymnasium.make("Picture-v0")
+        one, seen = raw.reset(seed=5)[0], policy._environment.env().reset(seed=5)[0]
+        assert (one.dtype, seen.dtype) == (np.uint8, np.float32)
+        expected = policy.scores(seen)
+        for given in (seen, one, one.astype(np.int64)):
+            np.testing.assert_array_equal(policy.scores(given), expected)
+        np.testing.assert_array_equal(policy.scores(np.stack([0 * one, one]))[1], expected)
+        with pytest.raises(ValueError, match=r"of shape \(5, 4, 3\), where \(4, 5, 3\)"):
+            policy(np.swapaxes(one, 0, 1))
+    finally:
+        gymnasium.registry.pop("Picture-v0")
+
+
+def test_a_policy_is_pickled_and_names_lists_that_are_no_array(policy: evo.Policy) -> None:
+    seen = Several().reset(seed=5)[0]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(policy)).scores(seen), policy.scores(seen))
+    for ragged in (lambda: policy([[1, 2], [3]]), lambda: policy(seen, ([1, 0], [1]))):
+        with pytest.raises(ValueError, match="lists of several lengths, one beside the other, are no array"):
+            ragged()
 
 
 def test_normalised_pixels_are_not_divided_first() -> None:

@@ -480,3 +480,39 @@ def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
         err = called(tmp_path, "swing.toml", "--algorithm", "dqn", *words, code=2)[1]
         assert err.startswith("--algorithm: Q-learning chooses among discrete actions")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+def test_an_environment_that_changes_its_arguments_gets_them_anew_each_time(tmp_path: Path) -> None:
+    class Taking(gymnasium.envs.classic_control.CartPoleEnv):
+        def __init__(self, config: dict[str, Any], lengths: list[float]) -> None:
+            super().__init__()
+            self.length = config.pop("length") + lengths.pop()
+
+    gymnasium.register("Taking-v0", Taking, max_episode_steps=9)
+    kwargs = {"config": {"length": 0.4}, "lengths": [0.1, 0.2]}
+    few = {"population": 4, "parents": 2, "episodes": 2}
+    try:
+        experiment = Experiment.build(
+            run={"generations": 1}, environment={"id": "gymnasium:Taking-v0", "kwargs": kwargs}, ga=few,
+            policy={"kind": "linear"}, workers={"backend": "serial"}, validation={"episodes": 2}, test={"episodes": 2},
+        )  # fmt: skip
+        assert len([*evo.train(experiment, tmp_path / "run")]) == 1
+        assert experiment.environment.kwargs == kwargs
+        assert evo.Run(tmp_path / "run").notes == []
+    finally:
+        gymnasium.registry.pop("Taking-v0")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kwargs": {"a": None}}, "kwargs: a is None, which no experiment file can say; leave it out"),
+        ({"kwargs": {"a": [1, {"b": None}]}}, r"kwargs: a\[1\].b is None"),
+        ({"training": {"max_steps": None}}, "training: max_steps"),
+        ({"kwargs": {"a": {1, 2}}}, "kwargs.a: must be text, a number, true, false, a list or a table, not {1, 2}"),
+    ],
+)
+def test_a_value_that_no_file_can_have_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"environment\.{said}"):
+        Experiment.build(environment={"id": "gymnasium:CartPole-v1", **options}, policy={"kind": "linear"})
