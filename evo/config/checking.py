@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,7 +86,7 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]
             sections[name] = options
         elif name == "environment":
             wrong = _identifier_mistakes(model, values) or wrong  # other keys depend on the id
-        mistakes += wrong
+        mistakes += [_misplaced(one, models) or one for one in wrong]
     if "policy" in sections and "environment" in sections:
         algorithm = sections.get(str(_value_of(tables, "run", "algorithm")))
         sections["policy"], wrong = _fitted(sections["policy"], sections["environment"], algorithm)
@@ -227,6 +227,14 @@ def _identifier_mistakes(model: type[EnvironmentOptions], values: Mapping[str, A
     with _noted(wrong):
         _ = environment_of(options).shape
     return [mistake for mistake in wrong if "id" in mistake.path]
+
+
+def _misplaced(mistake: Mistake, sections: Iterable[str]) -> Mistake | None:
+    """Return what to do about an unknown key that is the name of a section; None: it is none."""
+    section, *keys = mistake.path
+    if len(keys) != 1 or keys[0] not in sections or not mistake.text.startswith("unknown key"):
+        return None
+    return Mistake(mistake.path, f"unknown key - [{keys[0]}] is a section of its own; leave `{section}.` out")
 
 
 def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) -> tuple[Policy, list[Mistake]]:

@@ -423,6 +423,8 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     assert Experiment.load(path, "ppo.gamma=", "run.init_from=") == Experiment.load(path)  # nothing sets them
     (told,) = mistakes(path, "ga.sgma=")
     assert told == "--set ga.sgma: unknown key - did you mean `sigma`?"
+    (told,) = mistakes(path, "run.test.episodes=8")
+    assert told == "--set run.test.episodes: run.test: unknown key - [test] is a section of its own; leave `run.` out"
     told = mistakes(path, "ga.restart_population=2")[0]
     assert told.startswith("--set ga.restart_population: unknown key; known are ")  # it is no population
     assert mistakes(path, "ga.sigma.more=")[0].startswith("--set ga.sigma.more: unknown key")
