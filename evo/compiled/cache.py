@@ -28,6 +28,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from evo import clock
+from evo.compiled import linking  # noqa: F401  (it changes how Numba links)
 from evo.errors import notice
 
 config: Any = numba.config
