@@ -232,7 +232,7 @@ def _identifier_mistakes(model: type[EnvironmentOptions], values: Mapping[str, A
 def _misplaced(mistake: Mistake, sections: Iterable[str]) -> Mistake | None:
     """Return what to do about an unknown key that is the name of a section; None: it is none."""
     section, *keys = mistake.path
-    if len(keys) != 1 or keys[0] not in sections or not mistake.text.startswith("unknown key"):
+    if len(keys) != 1 or str(keys[0]) not in sections or not mistake.text.startswith("unknown key"):
         return None
     return Mistake(mistake.path, f"unknown key - [{keys[0]}] is a section of its own; leave `{section}.` out")
 
