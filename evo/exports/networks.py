@@ -100,7 +100,7 @@ def _write_keras(file: Path, kind: str, run: Run, normalisation: Normalisation |
             model.save(str(file))
         else:
             manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
-            manager.save(int(run.champion.about.get("generation", 0)))
+            manager.save(max(run.fact("generation") or 0, 0))
     except tf.errors.OpError as error:  # as of a full disk; its message has paths, and what the system says at the end
         raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from error
 
@@ -120,9 +120,8 @@ def python_file(run: Run) -> str:
         text = python_of_run(run)
     except ConfigurationError as error:
         raise ConfigurationError(f"--to python writes decision trees: {error}") from error
-    about = ", ".join(
-        f"{name} {run.champion.about[name]}" for name in ("algorithm", "seed") if name in run.champion.about
-    )
+    experiment = run.config  # was validated; what else is said of the champion may be any text, which would be code
+    about = f"algorithm {experiment.algorithm}, seed {experiment.run.seed}"
     return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
 
 

@@ -324,7 +324,7 @@ class Run:
             if isinstance(known, int) and known > self.store.next_generation:  # read before, while the run goes on
                 self._forget()
             now: dict[str, Any] = {name: getattr(self.config, name).model_dump() for name in ("environment", "policy")}
-            now |= {"seed": self.config.run.seed}
+            now |= {"algorithm": self.config.algorithm, "seed": self.config.run.seed}
             if changed := difference({name: self.store.identity.get(name) for name in now}, now):
                 return DataError(f"{self.directory / CONFIG} is not what the run was begun with: {changed[0]}")
         if not found.fits(self.config.network()):

@@ -6,6 +6,7 @@ import html
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,13 @@ from evo.errors import ConfigurationError, ResourceError
 from evo.evolution.toolbox import drawing_from
 from evo.evolution.trees import Trees
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_file, python_of, write_network
-from evo.files.durable import write_whole
+from evo.files.durable import with_checksum, without_checksum, write_whole
+from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.store.champion import Champion, read_champion
+from evo.store.champion import Champion, encode_champion, read_champion
 from evo.store.run import Run
 from evo.store.run_directory import provenance
 from evo.store.store import Store
@@ -196,6 +198,30 @@ def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(t
             observation, _, terminated, truncated, _ = env.step(action)
             steps, over = steps + 1, terminated or truncated
         assert steps > 5
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_no_text_of_a_run_becomes_code(tree: Path, tmp_path: Path, damaged: bool) -> None:
+    run, code = Path(shutil.copytree(tree, tmp_path / "run")), '"""\nraise SystemExit("of the run")\n"""'
+    champion = read_champion(run)
+    about = {**champion.about, "algorithm": code}
+    lines = [without_checksum(line) for line in (run / "manifest.jsonl").read_bytes().splitlines()]
+    if damaged:  # what is said of the champion is not compared with the manifest
+        about["seed"] = code
+        lines.append({"generation": -1})
+    else:
+        lines[0]["identity"]["algorithm"] = code
+        before = lines[0]["state_hash"] = first_hash(lines[0]["identity"])
+        for line in lines[1:]:
+            arrays = {name: ArrayDigest(*one) for name, one in line["arrays"].items()}
+            before = line["state_hash"] = next_hash(before, line["generation"], arrays)
+        about["state_hash"] = lines[about["generations"]]["state_hash"]
+    (run / "manifest.jsonl").write_bytes(b"".join(with_checksum(line) + b"\n" for line in lines))
+    (run / "champion.h5").write_bytes(encode_champion(champion.weights, champion.layers, about)[0])
+    text, _ = called(tmp_path, "export", "run", "--to", "python", program="evo", code=0 if damaged else 3)
+    exec(text, written := {})
+    assert {*written} - {"__builtins__", "__doc__"} == ({"act"} if damaged else set())
+    assert not damaged or written["__doc__"] == "A decision tree that plays catch (algorithm gp, seed 1)."
 
 
 def test_of_a_game_that_masks_actions_a_tree_is_a_function_of_the_mask_as_well(tmp_path: Path) -> None:
