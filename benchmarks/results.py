@@ -26,8 +26,8 @@ from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.files.durable import replace_file
 from evo.numbers import percentage
-from evo.store.champion import encode_champion, read_champion
-from evo.training.testing import LAST_BLOCK, baselines
+from evo.store.champion import LAST_BLOCK, encode_champion, read_champion
+from evo.training.testing import baselines
 
 # What is published: with which seeds, and scored on how many episodes. The short ones come first.
 EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {

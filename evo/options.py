@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from evo.mistakes import mistakes_text, name_of
+from evo.toml import MOST_DIGITS
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # which no environment has
@@ -27,6 +28,14 @@ class Section(BaseModel):
                 raise ValueError(f"the option {name} has the default {field.default}, and must have a finite number")
             if callable(field.default) or isinstance(field.default, bytes | set | frozenset | complex):
                 raise ValueError(f"the option {name} has the default {field.default!r:.60}, which TOML cannot write")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_digits_that_files_have(cls, values: Any) -> Any:
+        options = values.items() if isinstance(values, Mapping) else ()
+        if wrong := [name for name, value in options if any(_is_long(one) for _, one in leaves(value))]:
+            raise ValueError(*(f"{name}: has a huge whole number, of more than {MOST_DIGITS} digits" for name in wrong))
+        return values
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -49,6 +58,10 @@ def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
         if isinstance(key, str):
             yield path, key
         yield from leaves(one, (*path, key))
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, int) and abs(value) >= 10**MOST_DIGITS
 
 
 def added(default: Any, **how: Any) -> Any:

@@ -10,6 +10,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MOST_DIGITS = 300  # of a whole number in a file: a float holds it
+
 
 def plain(value: Any) -> Any:
     """Return a value as a TOML file would give it: numbers of NumPy, arrays, tuples and paths become what it has."""

@@ -31,9 +31,9 @@ from evo.randomness.streams import seeds_of_test_episodes
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.seatings import RANDOM_MOVES, Seated, SeatPlayer, play_seats
 from evo.statistics import Interval, cycles, mean_interval, ratings
+from evo.store.champion import BLOCK, LAST_BLOCK
 from evo.store.run import Run
 from evo.store.sandbox import reading_several
-from evo.training.testing import BLOCK, LAST_BLOCK
 
 EPISODES = 200  # of a pair, from each seat, unless asked for another number
 MOST_OPENING = 1000  # moves

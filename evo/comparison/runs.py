@@ -112,11 +112,6 @@ def place_of(experiment: Experiment, game_code: str = "") -> Place:
     return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.track))
 
 
-def game_code_of(run: Run) -> str:
-    """Return the digest of the game that a run has recorded, which is of a user's own; empty: it is one of ours."""
-    return str(dict(run.store.identity.get(code.GAME) or {}).get("sources", ""))
-
-
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
     listed = ", ".join(
         f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items()
@@ -222,7 +217,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 def _compared(method: str, run: Run, shared: str) -> ComparedRun:
     done, identity = run.store.next_generation, run.store.identity
-    found = ComparedRun(method, run.config, run.directory, done, run.store.spent, game_code=game_code_of(run))
+    found = ComparedRun(method, run.config, run.directory, done, run.store.spent, game_code=code.game_of(identity))
     try:
         score = run.test
     except DataError as error:

@@ -20,7 +20,7 @@ from evo.plugins import directory
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource, empty_result
 from evo.rollouts.rollout import LanesKernel
-from evo.training.testing import BLOCK
+from evo.store.champion import BLOCK
 
 EPISODES, LOOKED_AT = 32, 16  # that are played; the first ones, whose states are looked at
 MOST_STEPS = 100_000  # of all episodes together; where they have more, they are not played to the end

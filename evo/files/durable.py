@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.toml import MOST_DIGITS
 
 TEMPORARY = ".tmp"
 LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # which say nothing about a file
@@ -205,12 +206,17 @@ def without_checksum(text: bytes) -> dict[str, Any]:
     if zlib.crc32(body) != int(match[1], 16):
         raise ValueError("its checksum is wrong")
     try:
-        value = json.loads(body)
+        value = json.loads(body, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
     return value
+
+
+def _whole(text: str) -> int | float:
+    """Return a whole number; as an infinite one where it is larger than any float, since nothing computes with it."""
+    return int(text) if len(text) <= MOST_DIGITS else float(text)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:

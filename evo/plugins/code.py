@@ -57,6 +57,12 @@ def other_code(wanted: Mapping[str, str]) -> str:
     return ""
 
 
+def game_of(identity: Mapping[str, object]) -> str:
+    """Return the digest of the game that a run has recorded, which is of a user's own; empty: it is one of ours."""
+    game = identity.get(GAME)
+    return str(game.get("sources", "")) if isinstance(game, Mapping) else ""
+
+
 def changes(run: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
     """Return a line for all code that an identity names and that differs now; plug-ins of one alone do not count."""
     (game, plugins), (game_now, plugins_now) = ([one.get(key) for key in (GAME, PLUGINS)] for one in (run, here))

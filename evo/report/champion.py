@@ -44,8 +44,9 @@ from evo.report.html import (
     whole_page,
 )
 from evo.report.replays import ShownEpisode, results_of, shown_episode
+from evo.store.champion import BLOCK
 from evo.store.run import Run
-from evo.training.testing import BLOCK, median_episode, played, playing, score_of
+from evo.training.testing import median_episode, played, playing, score_of
 from evo.version import __version__
 
 ALGORITHMS = {

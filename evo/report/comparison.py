@@ -21,9 +21,9 @@ from evo.report.charts import rounded
 from evo.report.html import Chart, Drawn, Markup, breakable, element, quiet
 from evo.report.replays import MOST_STEPS, packed
 from evo.rollouts.seatings import SeatPlayer
+from evo.store.champion import BLOCK
 from evo.store.run import Run
 from evo.training.opponents import HALL, SINCE
-from evo.training.testing import BLOCK
 
 COLOURS, DASHES = 8, 3  # of lines
 PLAYERS = ("player that needs no learning", "mean score", "95 %", "episodes")

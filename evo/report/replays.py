@@ -18,8 +18,9 @@ from evo.games.pictures import Picture, reduced
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Evaluator, Result, Task, WeightSource, unit_of
 from evo.statistics import mean_interval
+from evo.store.champion import BLOCK
 from evo.store.run import Run
-from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, recording_of, score_of
+from evo.training.testing import TYPICAL_OF, median_episode, playing, recording_of, score_of
 from evo.training.validation import WEIGHTS
 
 MOST_PIXELS = 10_000_000  # of all frames of an episode; of more, every second frame is shown, or every third, ...

@@ -6,13 +6,13 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.runs import NO_CHAMPION, ended_without_champion, game_code_of, options_of, place_of
+from evo.comparison.runs import NO_CHAMPION, ended_without_champion, options_of, place_of
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
 from evo.files.hashing import first_run
 from evo.numbers import duration, number, percentage
-from evo.plugins import registry
+from evo.plugins import code, registry
 from evo.report.charts import rising, step_named
 from evo.store.run import Run
 from evo.training.testing import Baseline
@@ -44,7 +44,7 @@ def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     ]
     if forks := [run.name for run in runs if run.is_fork]:
         sentences.append(f"As a fork, {' and '.join(forks)} {FORKED}")
-    if len({place_of(run.config, game_code_of(run)) for run in runs if run.score is not None}) > 1:
+    if len({place_of(run.config, code.game_of(run.store.identity)) for run in runs if run.score is not None}) > 1:
         sentences.append("They see or play different things, so their scores are not compared.")
     elif tested:
         order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))

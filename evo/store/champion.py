@@ -23,10 +23,14 @@ from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE, check_format
 from evo.networks.network import Network
+from evo.records import LARGEST_FLOAT
 from evo.store.manifest import Line, whole
 
 ABOUT_LARGEST = 1 << 20
 KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # entries of Keras files
+
+BLOCK, LAST_BLOCK = 1_000_000, 4000  # test episodes of a block, and the number of the last one
+MOST = 1e3 * LARGEST_FLOAT  # of a number in a score: intervals are wider than what they are of
 
 SHARED = ("algorithm", "seed", "environment", "policy")  # facts that the identity of its run has too
 
@@ -95,10 +99,12 @@ def score_in(about: Mapping[str, Any]) -> Score | None:
         bounds = [bound for low, high in intervals for bound in (low, high)]
     except (KeyError, TypeError, ValueError):
         return None
-    numbers = [score.episodes, score.block, score.mean, score.median, score.max, score.mean_length]
-    known = all(isinstance(number, int | float) for number in numbers)
-    rest = [*bounds, score.win_rate, score.mean_return]
-    if not known or not all(n is None or isinstance(n, int | float) for n in rest):
+    numbers = [score.mean, score.median, score.max, score.mean_length]
+    rest = [number for number in (*bounds, score.win_rate, score.mean_return) if number is not None]
+    if not all(isinstance(n, int | float) and abs(n) <= MOST for n in (*numbers, *rest)):
+        return None
+    of_test = type(score.episodes) is type(score.block) is int
+    if not of_test or not (1 <= score.episodes <= BLOCK and 0 <= score.block <= LAST_BLOCK):
         return None
     low, high = (math.nan if bound is None else bound for bound in score.ci95)
     return replace(score, ci95=(low, high))

@@ -18,7 +18,7 @@ from evo.errors import DataError, ResourceError
 from evo.files.durable import append, read_at, resources, with_checksum, without_checksum
 from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, MANIFEST, check_format
-from evo.records import NOTHING, Spent
+from evo.records import LARGEST_FLOAT, NOTHING, Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
@@ -211,7 +211,7 @@ def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
 def _parse_line(text: bytes) -> Line:
     value = without_checksum(text)
     try:
-        spent: dict[str, Any] = {name: (float if name in SECONDS else whole)(value[name]) for name in SPENT}
+        spent: dict[str, Any] = {name: (_seconds if name in SECONDS else whole)(value[name]) for name in SPENT}
         line = Line(
             generation=whole(value["generation"]),
             state_hash=_matching(_HASH, value["state_hash"]),
@@ -248,6 +248,12 @@ def whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is not a count")
     return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or not abs(value) < LARGEST_FLOAT:
+        raise ValueError(f"{value!r} is no number of seconds")
+    return float(value)
 
 
 def _matching(pattern: re.Pattern[str], value: object) -> str:

@@ -39,15 +39,13 @@ from evo.records import (
     worst_of,
 )
 from evo.statistics import mean_interval, rate_interval
-from evo.store.champion import Score
+from evo.store.champion import BLOCK, Score
 from evo.store.checkpoints import Published
 from evo.training.generation import show
 from evo.training.validation import EPISODES_PER_TASK
 
 GREEDY = ActionRule()
 NOT_FINITE = "the champion cannot be tested: its outputs or rewards are not finite"
-BLOCK = 1_000_000  # test episodes of a block
-LAST_BLOCK = 4000
 TYPICAL_OF = 32  # first test episodes, of which the one of median score is shown
 BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
 USUAL_SECONDS = 0.005  # of an episode of a player whose environment states none

@@ -22,6 +22,7 @@ from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, READABLE
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
+from evo.plugins import code
 from evo.records import Evaluator, Request, Task
 from evo.store import sandbox
 from evo.store.champion import Champion, encode_champion, network_layers, score_in
@@ -90,7 +91,7 @@ def _of_this_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
     identity = evidence.manifest.identity
     yield from champion.mistakes(identity, evidence.lines)
     made = champion.about.get("provenance", {})  # files of earlier versions have none
-    known = {"configuration": first_hash(identity), "game": identity.get("game", {}).get("sources", "")}
+    known = {"configuration": first_hash(identity), "game": code.game_of(identity)}
     if not isinstance(made, Mapping) or (made and any(made.get(name) != value for name, value in known.items())):
         yield "its hash of the options or of the game's sources is not that of the run"
     experiment = evidence.experiment
@@ -214,10 +215,8 @@ def measure(
         return
     environment, stated = experiment.make_environment(), finite(asdict(known))
     try:
-        episodes, block = int(known.episodes), int(known.block)
-        if not (1 <= episodes <= testing.BLOCK and 0 <= block <= testing.LAST_BLOCK):
-            raise ValueError(f"{episodes} episodes of block {block}")
-        again, _ = testing.measure(champion.weights, publish, evaluator, environment, episodes, block=block)
+        count, block = known.episodes, known.block
+        again, _ = testing.measure(champion.weights, publish, evaluator, environment, count, block=block)
         score = finite(asdict(again))
     except (DataError, *INVALID_STATE) as error:
         report.disagrees.append(f"the champion cannot be tested again ({error})")
@@ -230,7 +229,7 @@ def measure(
         differences = ", ".join(f"{name} {stated[name]}, replayed {score[name]}" for name in differing)
         report.replay_differs(experiment, f"the champion's test score differs: {differences}")
     else:
-        report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
+        report.agrees.append(f"champion: its test score on {count} episodes, measured again")
 
 
 def _close(one: Any, other: Any) -> bool:

@@ -238,6 +238,7 @@ def test_a_wrong_name_of_an_environment_is_all_that_is_said_of_it(tmp_path: Path
         ("[ga]\npopulation = 512.5", 2, "must be a whole number, not 512.5"),
         ("[ga]\nalive_steps = 2147483648", 2, "must be at most 10000000, not 2147483648"),
         ("[ga]\n\nsigma = 0x" + "f" * 6000, 3, "huge"),
+        ("[run]\nbudget = { frames = 1" + "0" * 300 + " }", 2, "run.budget: has a huge whole number"),
         ("[run]\nalgorithm = 0.5", 2, "text in quotes"),
     ],
 )

@@ -12,7 +12,9 @@ import socket
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from evo.cli.main import main
@@ -20,8 +22,10 @@ from evo.cli.terminal.display import Display
 from evo.cli.terminal.screen import Screen
 from evo.config.experiment import Experiment
 from evo.errors import CONTROL, ConfigurationError, notice, printable
+from evo.files.arrays import encode
 from evo.files.durable import with_checksum, without_checksum
-from evo.files.hashing import first_hash
+from evo.files.hashing import ArrayDigest, first_hash, next_hash
+from evo.store.champion import encode_champion, facts_of, read_champion, split_layers
 from evo.store.run_directory import refuse_existing
 from tests.helpers.sampling import sampled
 
@@ -73,6 +77,26 @@ def with_identity(run: Path, change: Callable[[dict[str, object]], object]) -> N
     identity = change(dict(value["identity"]))
     value |= {"identity": identity, "state_hash": first_hash(identity) if isinstance(identity, dict) else "00" * 32}
     (run / "manifest.jsonl").write_bytes(with_checksum(value) + b"\n" + rest)
+
+
+def with_lines(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the lines of the manifest, with all checksums and hashes as if a run had written it."""
+    lines = [without_checksum(line) for line in (run / "manifest.jsonl").read_bytes().splitlines()]
+    change(lines)
+    before = lines[0]["state_hash"] = first_hash(lines[0]["identity"])
+    for number, line in enumerate(lines[1:]):
+        arrays = {name: ArrayDigest(*one) for name, one in line["arrays"].items()}
+        before = line["state_hash"] = next_hash(before, number, arrays)
+    (run / "manifest.jsonl").write_bytes(b"".join(with_checksum(line) + b"\n" for line in lines))
+
+
+def with_facts(run: Path, **facts: object) -> None:
+    """Change facts of the champion, and of them the score."""
+    champion = read_champion(run)
+    about = {**champion.about, **facts}
+    about["test"] = {**champion.about["test"], **dict(facts.get("test", {}))}  # type: ignore[call-overload]
+    text = np.frombuffer(facts_of(champion.weights, champion.layers, about), np.uint8)
+    (run / "champion.h5").write_bytes(encode({"about": text, **split_layers(champion.weights, champion.layers)}))
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -151,6 +175,32 @@ def test_every_command_on_a_hostile_run_directory_ends_with_a_line(run: Path, wh
     assert not any(b"root:x:" in path.read_bytes() for path in files)
 
 
+NUMBERS: dict[str, Callable[[Path], object]] = {
+    "seconds that no float can be": lambda run: with_lines(run, lambda lines: lines[1].update(seconds=10**400)),
+    "seconds without an end": lambda run: with_lines(run, lambda lines: lines[1].update(cpu_seconds="inf")),
+    "a fitness that no float can be": lambda run: with_facts(run, fitness=10**400),
+    "a score that no float can be": lambda run: with_facts(run, test={"mean": 10**400}),
+    "a score whose square is none": lambda run: with_facts(run, test={"mean": 1e200}),
+    "an interval that no float can be": lambda run: with_facts(run, test={"ci95": [-(10**400), 10**400]}),
+    "a block of no test": lambda run: with_facts(run, test={"block": 10**18}),
+    "half a block": lambda run: with_facts(run, test={"block": 0.5}),
+    "no episode": lambda run: with_facts(run, test={"episodes": 0}),
+    "a game that is a text": lambda run: with_lines(run, lambda lines: lines[0]["identity"].update(game="mine")),
+}
+
+
+@pytest.mark.parametrize("what", sampled(NUMBERS, *range(0, len(NUMBERS), 3)))
+def test_numbers_that_nothing_computes_with_are_a_line(run: Path, what: str) -> None:
+    NUMBERS[what](run)
+    for command in ("verify", "compare", "report", "doctor"):
+        code, shown = typed(command, str(run))
+        assert code in (0, 3, 5), shown
+    (run.parent / "small.toml").write_text(SMALL)
+    with chdir(run.parent):
+        code, shown = typed("run", "small.toml", "--set", "run.init_from=run", "--dry-run")
+    assert code in (0, 3), shown
+
+
 def test_no_digest_of_a_file_outside_is_shown(run: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("1234")
     text = (run / "config.resolved.toml").read_text()
@@ -209,8 +259,6 @@ def test_a_champion_of_another_file_is_refused_and_named(run: Path) -> None:
 
 
 def test_a_file_of_facts_that_are_none_is_measured_again(run: Path) -> None:
-    from evo.store.champion import encode_champion, read_champion
-
     champion = read_champion(run)
     for facts in (
         {},
@@ -391,8 +439,6 @@ def test_a_champion_is_measured_and_shown_by_its_file_alone(run: Path) -> None:
     ids=str,
 )
 def test_a_champion_that_describes_another_game_or_network_is_refused(run: Path, facts: dict[str, object]) -> None:
-    from evo.store.champion import encode_champion, read_champion
-
     champion = read_champion(run)
     changed = encode_champion(champion.weights, champion.layers, {**champion.about, **facts})[0]
     (run / "champion.h5").write_bytes(changed)

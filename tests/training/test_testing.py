@@ -23,8 +23,9 @@ from evo.numbers import percentage
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource
 from evo.statistics import mean_interval, rate_interval
+from evo.store.champion import BLOCK, LAST_BLOCK
 from evo.store.store import Store
-from evo.training.testing import BLOCK, LAST_BLOCK, baselines, measure
+from evo.training.testing import baselines, measure
 from tests.helpers.specs import make, spec
 
 # How often each score came on fresh episodes of our champions.

@@ -30,13 +30,14 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from dataclasses import asdict
 
     from evo.cli.terminal.display import baselines_text, score_text
+    from evo.store.champion import BLOCK, LAST_BLOCK
     from evo.store.metrics import looked_at
     from evo.store.run import Run
     from evo.training import testing
     from evo.training.testing import playing
 
-    episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
-    block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
+    episodes = whole("--episodes", arguments.episodes, 1, BLOCK)
+    block = whole("--block", arguments.block, 0, LAST_BLOCK)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
     run = Run(arguments.run_dir, flags=flags)
     ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes

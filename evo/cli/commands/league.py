@@ -39,15 +39,15 @@ def main(arguments: Namespace) -> tuple[int, object]:
     from evo.files.durable import destination
     from evo.report.comparison import league_page
     from evo.report.html import write_page
-    from evo.training import testing
+    from evo.store.champion import BLOCK, LAST_BLOCK
 
     page = None if arguments.page is None else destination("--page", arguments.page, (".html", ".htm"))
     refuse_others(map(Path, arguments.what))
     games = round_robin_of(arguments.what, arguments.set)
     found = league(
         games,
-        episodes=whole("--episodes", arguments.episodes, 2, testing.BLOCK) or EPISODES,
-        block=whole("--block", arguments.block, 0, testing.LAST_BLOCK) or 0,
+        episodes=whole("--episodes", arguments.episodes, 2, BLOCK) or EPISODES,
+        block=whole("--block", arguments.block, 0, LAST_BLOCK) or 0,
         opening=whole("--opening", arguments.opening, 0, MOST_OPENING) or 0,
         mode=arguments.mode,
         progress=show_in_place(),

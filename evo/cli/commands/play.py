@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Let a person play, until they leave."""
     from evo.cli.terminal.display import in_foreground
-    from evo.training.testing import BLOCK
+    from evo.store.champion import BLOCK
 
     episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
     speed = whole("--speed", arguments.speed, 1, 100) or 1

@@ -81,9 +81,10 @@ def main(arguments: Namespace) -> int | tuple[int, object]:
 
 
 def _champion(arguments: Namespace) -> Replay:
+    from evo.store.champion import BLOCK
     from evo.store.policy import Policy
     from evo.store.run import Run
-    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, record, scores_of_test
+    from evo.training.testing import TYPICAL_OF, median_episode, playing, record, scores_of_test
 
     episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
     run = Run(arguments.run_dir, flags={"backend": "serial"})
