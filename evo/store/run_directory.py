@@ -116,6 +116,8 @@ def refuse_existing(directory: Path, option: str = "--run-dir") -> None:
         resume = f"resume it with `{command('evo', 'resume', str(directory))}`, or "
         instead = resume if (target / MANIFEST).exists() else ""
         raise ConfigurationError(f"{directory} exists and is not empty; {instead}choose another {option}")
+    if os.path.samestat(os.stat(target), os.stat(".")):
+        raise ConfigurationError(f"{directory} is the current directory, which a run replaces; choose another {option}")
 
 
 def _make_parents(directory: Path) -> None:

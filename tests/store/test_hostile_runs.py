@@ -337,6 +337,17 @@ def test_a_current_directory_that_was_deleted_is_one_line(run: Path, tmp_path: P
             assert "the current directory was deleted" in shown
 
 
+@pytest.mark.parametrize("name", [".", "", "../empty", "absolute"])
+def test_a_run_does_not_replace_the_current_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "empty").mkdir()
+    name = str(tmp_path / "empty") if name == "absolute" else name
+    with chdir(tmp_path / "empty"):
+        code, shown = typed("run", "../small.toml", "--run-dir", name)
+        wanted = f"{Path(name)} is the current directory, which a run replaces; choose another --run-dir\n"
+        assert (code, shown, os.listdir()) == (2, wanted, [])
+
+
 @pytest.mark.parametrize("word", ["a\nb", "a\x1b[2Jb", "a\x9b2J", "a\u2028b", "a\rb", "\0", "a\x7f"])
 def test_no_word_of_the_command_line_moves_the_cursor(tmp_path: Path, word: str) -> None:
     with chdir(tmp_path):
