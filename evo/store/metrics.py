@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError, counted, notice
-from evo.files.durable import append, checksummed, lines_of, open_regular, parted, resources, without_checksum
+from evo.files.durable import append, checksummed, lines_in, lines_of, open_regular, parted, resources, without_checksum
 from evo.files.layout import EVALUATIONS, METRICS
 
 if TYPE_CHECKING:
@@ -132,22 +132,24 @@ class MetricsTail:
 
     def _take(self) -> bool:
         """Take in what was appended, and return whether that was anything; an incomplete last line waits."""
-        try:
-            with open_regular(self._path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-                if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
-                    self._offset = 0
-                file.seek(self._offset)
-                data = file.read()
-        except (OSError, DataError, ResourceError):  # not there yet, or no file
-            return False
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for text in whole.split(b"\n"):
-            with suppress(ValueError):
-                line = metrics_in(text)
-                if line["generation"] >= self._next:
-                    self._pending[line["generation"]] = line
-        return bool(whole)
+        before = self._offset
+        with (
+            suppress(OSError, DataError, ResourceError),  # not there yet, or no file
+            open_regular(self._path) as descriptor,
+            os.fdopen(descriptor, "rb", closefd=False) as file,
+        ):
+            if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
+                before = self._offset = 0
+            file.seek(self._offset)
+            for end, text in lines_in(file):
+                if not text.endswith(b"\n"):
+                    break
+                self._offset = end
+                with suppress(ValueError):
+                    line = metrics_in(text)
+                    if line["generation"] >= self._next:
+                        self._pending[line["generation"]] = line
+        return self._offset > before
 
 
 def metrics_in(text: bytes) -> dict[str, Any]:

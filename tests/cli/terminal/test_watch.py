@@ -46,6 +46,15 @@ def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -
     assert list(tail.read()) == [{"generation": 3}]
 
 
+def test_a_hole_in_the_metrics_is_not_read(tmp_path: Path) -> None:
+    tail, path = MetricsTail(tmp_path), tmp_path / "metrics.jsonl"
+    path.write_bytes(with_checksum({"generation": 0}) + b"\n")
+    os.truncate(path, 1 << 40)
+    with path.open("ab") as file:
+        file.write(b"\n" + with_checksum({"generation": 1}) + b"\n")
+    assert [line["generation"] for line in (*tail.read(), *tail.read())] == [0, 1]
+
+
 def test_metrics_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     assert list(MetricsTail(tmp_path).read()) == []
