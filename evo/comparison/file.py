@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from evo.comparison.methods import FEW, impossible
 from evo.comparison.runs import Place, PlannedRun, place_of
 from evo.config.experiment import Experiment
-from evo.config.experiment_file import ExperimentFile
+from evo.config.experiment_file import ExperimentFile, key_of
 from evo.config.sections import SPENT, amount_text
 from evo.errors import ConfigurationError, counted, did_you_mean
 from evo.mistakes import Mistake, shown, validate
@@ -78,7 +78,7 @@ class ComparisonSection(Section):
         first, *others = [*self.limits, ""]
         wrong += [f"{name}: cannot go with {first}; give one of them" for name in others if name]
         for assignment in self.set:
-            key = assignment.partition("=")[0].strip()
+            key = key_of(assignment)
             if key in SET_BY:
                 wrong.append(f"set: {key} is set by `{SET_BY[key]}`")
             elif key.startswith(OF_BUDGET) and first:
@@ -116,7 +116,7 @@ class ComparisonFile:
         if section is None or mistakes:
             raise ConfigurationError(*file.lines_of(mistakes))
         directory = Path(section.directory) if section.directory else Path("runs") / plain(path.stem)
-        if wrong := _misplaced(section.directory):
+        if wrong := _misplaced(str(directory)):
             mistakes.append(Mistake((SECTION, "directory"), wrong))
         elif what := occupied(directory):
             mistakes.append(Mistake((SECTION, "directory"), f"{what}; choose another folder"))
@@ -158,8 +158,6 @@ class ComparisonFile:
 def _misplaced(directory: str) -> str:
     """Return what is wrong with a folder that a file names: only those below the current folder may be written."""
     path = Path(directory)
-    if not directory:
-        return ""
     if not directory.isprintable() or not path.name or path.is_absolute() or {"..", "~"} & {*path.parts}:
         return (
             f"{shown(directory)} is no folder below the current one, such as runs/mine; begin the comparison in the "
@@ -228,7 +226,7 @@ def _of_this_file(
 ) -> Mistake | None:
     """Return the mistake of the comparison that a line about an experiment comes from; None: it is the experiment's."""
     for assignment in section.set:
-        option = f"--set {assignment.partition('=')[0].strip()}"
+        option = f"--set {key_of(assignment)}"
         if line.startswith((f"{option}: ", f"--set {assignment}: ")):
             return Mistake((SECTION, "set"), line.removeprefix("--set "))
     if line.startswith("--algorithm: ") and algorithm is not None:

@@ -151,7 +151,9 @@ def refuse_other_runs(planned: Sequence[PlannedRun], option: str) -> None:
     """Raise a ConfigurationError that names every place where something else is than a planned run."""
     lines = []
     for run in planned:
-        if (run.directory / MANIFEST).exists():
+        if run.directory.is_symlink():
+            lines.append(f"{run.directory}: a link, which is not followed")
+        elif (run.directory / MANIFEST).exists():
             try:
                 identity = Run(run.directory).store.identity
             except DataError:

@@ -89,8 +89,8 @@ class ExperimentFile:
 
     def set(self, assignment: str) -> None:
         """Apply one SECTION.KEY=VALUE; a value that is no TOML is text, and none at all brings the default back."""
-        name, equals, text = assignment.partition("=")
-        path = tuple(part.strip() for part in name.split("."))
+        _, equals, text = assignment.partition("=")
+        path = tuple(key_of(assignment).split("."))
         if not equals or len(path) < 2 or not all(path):
             self.mistakes.append(f"--set {printable(assignment)}: must be SECTION.KEY=VALUE, as in ga.population=256")
             return
@@ -171,6 +171,11 @@ class ExperimentFile:
         for known in [known for known in self._came_from if known[: len(path)] == path]:
             del self._came_from[known]
         self._came_from[path] = source
+
+
+def key_of(assignment: str) -> str:
+    """Return the key of a SECTION.KEY=VALUE, without the spaces around its parts."""
+    return ".".join(part.strip() for part in assignment.partition("=")[0].split("."))
 
 
 def _text(path: str | Path, file: str) -> str:

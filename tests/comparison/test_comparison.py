@@ -813,6 +813,32 @@ def test_a_comparison_file_chooses_no_folder_outside_of_the_current_one(
     assert not any((folder / "out").iterdir())
 
 
+@pytest.mark.parametrize("name", ["both", "both/one-ga-seed1"])
+def test_a_link_in_the_place_of_runs_is_not_followed(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / "work" / "runs" / name).parent.mkdir(parents=True)
+    (folder / "work" / "runs" / name).symlink_to(folder / "elsewhere")
+    for file in ("one.toml", "two.toml", "both.toml"):
+        (folder / file).rename(folder / "work" / file)
+    _, err = called(folder / "work", "compare", "both.toml", program="evo", code=2)
+    if name == "both":
+        wrong = '"runs/both" leads out of the current folder by a link; choose another folder'
+        assert err == f"both.toml:2: comparison.directory: {wrong}\n"
+    else:
+        moved = "choose another comparison.directory, or move these away:"
+        assert err == f"{moved}\nruns/{name}: a link, which is not followed\n"
+    assert not (folder / "elsewhere").exists()
+
+
+def test_spaces_hide_no_key_that_the_comparison_sets_itself(folder: Path) -> None:
+    text = COMPARISON.replace('"run.generations=2"', '"run . seed = 5", " run .budget. frames=9"') + "frames = 10\n"
+    (folder / "both.toml").write_text(text)
+    _, err = called(folder, "compare", "both.toml", "--dry-run", program="evo", code=2)
+    assert err.splitlines() == [
+        "both.toml:5: comparison.set: run.budget.frames cannot go with frames, which is the budget",
+        "both.toml:5: comparison.set: run.seed is set by `seeds`",
+    ]
+
+
 def test_runs_may_be_on_another_disk_that_the_folder_of_runs_leads_to(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -27,13 +27,14 @@ def main(arguments: Namespace) -> tuple[int, object]:
     """Probe, and print the estimate."""
     from evo.config.checking import HERE
     from evo.config.experiment import Experiment
+    from evo.config.experiment_file import key_of
     from evo.planning.estimate import plan
     from evo.planning.probe import SECONDS
 
     workers = _numbers(arguments.workers)
     named = {name: value for name, value in flags(arguments).items() if name != "workers"}
     experiment = Experiment.load(arguments.experiment, *arguments.set, **named)
-    chosen = named["backend"] or "workers.backend" in (word.partition("=")[0].strip() for word in arguments.set)
+    chosen = named["backend"] or "workers.backend" in map(key_of, arguments.set)
     if not chosen and experiment.workers.backend not in HERE:
         experiment = Experiment.load(arguments.experiment, *arguments.set, **{**named, "backend": HERE[0]})
         notice(f"the probe plays in {HERE[0]} of this machine; --backend chooses another backend")
