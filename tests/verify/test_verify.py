@@ -449,11 +449,24 @@ def test_a_run_whose_master_is_at_work_is_verified(small: Path) -> None:
     assert counts == sorted(counts)
 
 
-def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
-    (run / "fingerprint").write_text("tensorflow of another machine")
-    found, out = verified(run)
-    assert (found["replayed"], found["not_replayable"]) == (0, GENERATIONS * POPULATION)
+@pytest.mark.long
+@pytest.mark.usefixtures("tensorflow")
+def test_another_numeric_fingerprint_is_not_compared(small: Path) -> None:
+    words = ("--set", "policy.inference=tensorflow", "--set", "workers.kind=cpu", "--backend", "serial")
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1, *words)
+    (small / "run" / "fingerprint").write_text("tensorflow of another machine")
+    found, out = verified(small / "run")
+    assert (found["replayed"], found["not_replayable"]) == (0, POPULATION)
     assert "not replayable here: another numeric fingerprint" in out
+
+
+@pytest.mark.parametrize("name", ["fingerprint", "fingerprint.learning"])
+def test_a_fingerprint_of_exact_arithmetic_is_found_and_spares_no_replay(run: Path, name: str) -> None:
+    (run / name).write_text("environment-not-deterministic")
+    forge_record(run, 0, lambda record: record["return"].fill(1000))
+    said = refused(run, "--all")
+    assert f"{name}: has a fingerprint, and the run's arithmetic is exact everywhere" in said
+    assert "generation 0: record/return" in said
 
 
 @pytest.mark.parametrize("words", [(), ("--all",)])
