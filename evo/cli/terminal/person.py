@@ -188,7 +188,9 @@ class Person(SeatPlayer):
 
 
 def play_seat(environment: Any, opponent: SeatPlayer, seat: int, episode: int, steps_per_second: float) -> None:
-    """Play test episodes from `episode` on; ConfigurationError: the terminal is too small."""
+    """Play test episodes from `episode` on; ConfigurationError: the terminal is too small, or has too few keys."""
+    if environment.actions > len(LETTERS):
+        raise ConfigurationError(f"evo play: there are {environment.actions} actions, and keys for {len(LETTERS)}")
     first = environment.plain()
     first.begin(0, int(seeds_of_test_episodes(1, episode)[0]))
     lines = [Text.from_ansi(line).cell_len for line in first.shown(0).text(colour=False).split("\n")]

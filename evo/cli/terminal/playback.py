@@ -214,7 +214,7 @@ class EpisodeView:
         if not self._own[step]:
             return [f" another player plays {titles[played]}"]
         row = self._rows[step]
-        outputs = self._outputs[row]
+        outputs = self._outputs[row].astype(np.float64)  # which has the difference of any two
         width, least, most = max(map(len, titles)), outputs[:count].min(), outputs[:count].max()
         lines = []
         for action, title in enumerate(titles):
@@ -246,7 +246,7 @@ class EpisodeView:
         rows = [Text("│").append_text(self._shaded(row)).append("│") for row in shares]
         return [*([] if title else [Text(TITLE, style="dim")]), top, *rows, bottom]
 
-    def _shaded(self, shares: NDArray[np.float32]) -> Text:
+    def _shaded(self, shares: NDArray[np.float64]) -> Text:
         text = Text()
         for share in shares.tolist():
             if self._colour:
@@ -274,7 +274,7 @@ def own_moves(recording: Recording, environment: Any) -> list[bool]:
     return own
 
 
-def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:
+def _strongest(change: NDArray[np.float64], names: Sequence[str]) -> list[str]:
     order = np.argsort(-change, kind="stable")[:STRONGEST]
     highest = max(float(change.max()), 1e-30)
     width = max(len(names[index]) for index in order.tolist())
@@ -289,7 +289,7 @@ def coloured() -> bool:
 
 def occlusion(
     scores: Callable[[NDArray[np.float32]], NDArray[np.float32]], observation: NDArray[np.float32]
-) -> NDArray[np.float32]:
+) -> NDArray[np.float64]:
     """Return the sum of all changes of the scores where each square of an observation is zero (Zeiler, Fergus, 2014).
 
     `scores` maps [B, *shape] to [B, A]. Of an observation [H, W, C] it is [ceil(H / side), ceil(W / side)], where all
@@ -304,5 +304,6 @@ def occlusion(
     for square in range(rows * columns):
         down, right = square // columns * side, square % columns * side
         cells[square, down : down + side, right : right + side] = 0.0
-    change: NDArray[np.float32] = np.abs(scores(hidden) - scores(observation[np.newaxis])).sum(axis=1)
+    own, others = (scores(one).astype(np.float64) for one in (observation[np.newaxis], hidden))
+    change: NDArray[np.float64] = np.nan_to_num(np.abs(others - own).sum(axis=1))
     return change.reshape(rows, columns)

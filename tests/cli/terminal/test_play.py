@@ -22,9 +22,12 @@ import pytest
 
 import evo
 from evo.cli.commands import play
+from evo.cli.terminal import person
 from evo.cli.terminal.display import HIDE, SHOW
 from evo.cli.terminal.person import Match, Opponent, sides
 from evo.cli.terminal.playback import names
+from evo.comparison.league import round_robin_of
+from evo.errors import ConfigurationError
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.store.champion import encode_champion, network_layers
 from snake.rules import Game
@@ -191,6 +194,13 @@ def test_a_person_has_a_seat_in_a_game_of_several_players(tmp_path: Path) -> Non
         with terminal(*words, lines=40, columns=100) as (screen, process):
             screen.until(re.escape(told))
             assert process.wait(30) == 2
+
+
+def test_a_game_with_more_actions_than_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    games = round_robin_of(["tictactoe:random"])
+    monkeypatch.setattr(person, "LETTERS", person.LETTERS[:8])
+    with pytest.raises(ConfigurationError, match="there are 9 actions, and keys for 8"):
+        person.play_seat(games.environment, games.players[0], 0, 0, 6)
 
 
 def test_turning_back_is_ignored_and_two_turns_wait() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from evo.cli.terminal.playback import occlusion
+from evo.store.champion import encode_champion, read_champion
 from tests.helpers.calling import SMALL, called
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -39,6 +40,17 @@ def test_what_is_hidden_changes_the_scores_by_what_it_contributes() -> None:
     pixel = occlusion(lambda x: x.reshape(len(x), -1) @ weights[:4], seen.ravel()[:4].reshape(1, 1, 4))
     assert np.array_equal(pixel, line)
     np.testing.assert_allclose(line[0], np.abs(seen.ravel()[:4, None] * weights[:4]).sum(axis=1), rtol=1e-4)
+
+
+def test_outputs_that_lie_as_far_apart_as_floats_are_shown(small: Path) -> None:
+    far = np.array([[3e38, -3e38]], np.float32)
+    changes = occlusion(lambda x: far * np.sign(x - 0.5), np.ones(1, np.float32))
+    assert 1e39 < changes[0, 0] < np.inf
+    champion = read_champion(small / "run")
+    champion.weights[-3:] = -3e38, 3e38, 0.0  # the biases of the outputs
+    (small / "far.h5").write_bytes(encode_champion(*champion)[0])
+    out, _ = called(small, "replay", "far.h5", "--step", "0", "--episode", "0", program="evo")
+    assert [line.count("▇") for line in out.splitlines() if re.search(r"\d{39}", line)] == [0, 10]
 
 
 def test_large_pictures_are_hidden_in_squares_that_cover_all_of_them() -> None:
