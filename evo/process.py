@@ -331,7 +331,8 @@ def fork_doing(work: Callable[[], object]) -> Iterator[None]:
 
 def hashes() -> dict[str, str]:
     """Return the variable that gives all interpreters of a run equal hashes of strings: user code may list a set."""
-    return {HASHES: os.environ.get(HASHES) or "0"}
+    chosen = os.environ.get(HASHES, "")
+    return {HASHES: "0" if chosen in ("", "random") else chosen}
 
 
 def interpreter(program: str, words: Sequence[str]) -> subprocess.Popen[str]:

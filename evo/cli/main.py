@@ -36,7 +36,6 @@ from evo.errors import (
 )
 from evo.plugins import mistakes, registry
 from evo.process import (
-    HASHES,
     Stopped,
     hashes,
     ignore,
@@ -106,8 +105,9 @@ def main_run(argv: Sequence[str] | None = None) -> int:
 
 def _begin_again_with_hashes() -> None:
     """Have this program begin again in the same process with `hashes`, unless it has them, shows help or is traced."""
-    if not (os.environ.get(HASHES) or HELP & {*sys.argv} or sys.gettrace()):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **hashes()})
+    wanted = {**os.environ, **hashes()}
+    if not (wanted == os.environ or HELP & {*sys.argv} or sys.gettrace()):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], wanted)
 
 
 def execute(name: str, words: Sequence[str], program: str) -> int:

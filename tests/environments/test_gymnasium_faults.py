@@ -235,10 +235,11 @@ list(evo.train(experiment, "script", plugins=plugins))
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("chosen", ["", "random"])
 def test_what_depends_on_hashes_of_strings_is_the_same_in_every_process(
-    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
 ) -> None:
-    monkeypatch.delenv(HASHES)
+    monkeypatch.setenv(HASHES, chosen) if chosen else monkeypatch.delenv(HASHES)
     words = written(("import gymnasium\n", f"import gymnasium\n{THINGS}"), (REWARD, "hash(THINGS[0]) / 1e19"))
     script = SCRIPT.format(file=words[0], plugin=words[2], small=EVOLVED)
     for program in (("-m", "evo.run", *words), ("-c", script)):
