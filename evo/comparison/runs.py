@@ -25,7 +25,7 @@ from evo.errors import (
     counted,
     first_line,
 )
-from evo.files.hashing import FORKED_FROM, first_run
+from evo.files.arrays import FORKED_FROM, first_run
 from evo.files.layout import CHAMPION, MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent

@@ -7,7 +7,7 @@ from typing import Any
 
 from evo.config.contents import CONTENT, as_named, by_copies
 from evo.errors import printable
-from evo.files.hashing import FORKED_FROM
+from evo.files.arrays import FORKED_FROM
 from evo.networks.keras_models import layers_of
 from evo.options import EnvironmentOptions
 from evo.plugins import code

@@ -10,7 +10,7 @@ from evo.comparison.runs import NO_CHAMPION, ended_without_champion, options_of,
 from evo.diagnosis.examination import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
-from evo.files.hashing import first_run
+from evo.files.arrays import first_run
 from evo.numbers import duration, number, percentage
 from evo.plugins import code, registry
 from evo.report.charts import rising, step_named

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DataError, ResourceError, require_integer
-from evo.files.arrays import Arrays, Layout, checked, decode, layouts, pieces
+from evo.files.arrays import Arrays, Digests, Layout, array_digest, checked, decode, frozen, layouts, pieces
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.hashing import Digests, array_digest, frozen
 from evo.files.layout import POPULATION, PUBLISHED, RECORDS
 from evo.plugins.directory import is_changing
 from evo.store.manifest import FileStamp, Line

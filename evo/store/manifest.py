@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evo.errors import DataError, ResourceError
+from evo.files.arrays import ArrayDigest, first_hash, next_hash
 from evo.files.durable import append, read_at, resources, with_checksum, without_checksum
-from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.files.layout import FORMAT, MANIFEST, check_format
 from evo.records import LARGEST_FLOAT, NOTHING, Spent
 

@@ -23,14 +23,13 @@ from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, first_line, notice, path_of, printable
 from evo.files import lock
 from evo.files.arrays import Arrays
-from evo.files.durable import read_file
+from evo.files.durable import flush_here, read_file
 from evo.files.layout import CHAMPION, CONFIG, FINGERPRINT, LARGEST_CONFIG, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
 from evo.plugins import code, registry
 from evo.records import unit_of
 from evo.store import sandbox
 from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
 from evo.store.checkpoints import read_records, record_file
-from evo.store.deadline import flush_here
 from evo.store.policy import Elite, Policy, newest
 from evo.store.run_directory import require_run_directory
 from evo.store.store import Store

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import LockedError, ResourceError, notice
-from evo.files.arrays import Arrays
-from evo.files.durable import resources
-from evo.files.hashing import Digests, array_digest, next_hash
+from evo.files.arrays import Arrays, Digests, array_digest, next_hash
+from evo.files.durable import Deadline, resources
 from evo.files.layout import MANIFEST
 from evo.files.lock import Held, acquire
 from evo.plugins.mistakes import is_mistake
@@ -42,7 +41,6 @@ from evo.store.checkpoints import (
     remove_old_checkpoints,
     write_generations,
 )
-from evo.store.deadline import Deadline
 from evo.store.manifest import Line, StoredLines, Totals
 from evo.store.metrics import MetricsFile
 from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory

@@ -30,7 +30,7 @@ from evo.errors import (
     require_assignments,
     require_integer,
 )
-from evo.files.hashing import first_hash
+from evo.files.arrays import first_hash
 from evo.records import LARGEST_FLOAT
 from evo.store.run_directory import occupied
 from evo.sweeps.race import Journal

@@ -19,8 +19,8 @@ from evo.config.contents import CONTENT, by_copies, copies_in, opponents_named
 from evo.config.experiment import Experiment
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
+from evo.files.arrays import FORKED_FROM, first_run
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.hashing import FORKED_FROM, first_run
 from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
 from evo.networks.likeness import refuse_unlike
 from evo.networks.model_files import arrays_of

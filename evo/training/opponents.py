@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment
-from evo.environment import Curriculum
+from evo.environment import Curriculum, Environment
 from evo.games.declaration import GameOptions
 from evo.games.seats import ITSELF
 from evo.randomness.streams import Purpose, candidate_keys, draws
@@ -28,10 +28,9 @@ UNKNOWN, ALL = 500, 1000  # thousandths of games that finalists lose to a champi
 class NetworkOpponents:
     """Names the opponents of every generation, and keeps the hall of fame where one is asked for."""
 
-    def __init__(self, seed: int, curriculum: Curriculum | None) -> None:
+    def __init__(self, seed: int, curriculum: Curriculum) -> None:
         self._seed, self._curriculum = seed, curriculum
-        environments = () if curriculum is None else (curriculum.evaluation, *curriculum.training)
-        self.keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in environments)
+        self.keeps = any(one.opponents is not None and "hall" in one.opponents.networks for one in _all(curriculum))
         self._hall: NDArray[np.float32] = np.empty((0, 0), np.float32)  # [H, P]
         self._since: NDArray[np.int64] = np.empty(0, np.int64)  # [H] generations in which they became champions
         self._lost: NDArray[np.int64] = np.empty(0, np.int64)  # [H] thousandths of games that finalists lose to them
@@ -63,7 +62,7 @@ class NetworkOpponents:
 
     def of_validation(self) -> NDArray[np.float32]:
         """Return the champions that finalists meet: evenly from the first one on, with the newest.  # [N, P]"""
-        options = None if self._curriculum is None else self._curriculum.evaluation.opponents
+        options = self._curriculum.evaluation.opponents
         last = len(self._hall) - 1
         count = 0 if options is None else min(options.count, last + 1)
         self._met = [last - k * last // max(1, count - 1) for k in range(count)]
@@ -92,7 +91,7 @@ class NetworkOpponents:
         hall of fame yet, the population stands in. A gradient method has a population of one.
         """
         curriculum = self._curriculum
-        if curriculum is None or curriculum.turn(age) is None or not request.tasks:
+        if curriculum.turn(age) is None or not request.tasks:
             return request
         environment = curriculum.environment(age)
         options = environment.opponents
@@ -122,6 +121,13 @@ class NetworkOpponents:
         return Request(weights, [replace(task, opponents=opponents) for task in request.tasks])
 
 
+def opponents_of(seed: int, curriculum: Curriculum | None) -> NetworkOpponents | None:
+    """Return the opponents of a run, if an environment of it has any."""
+    if curriculum is None or not any(one.opponents for one in _all(curriculum)):
+        return None
+    return NetworkOpponents(seed, curriculum)
+
+
 def without_effect(experiment: Experiment) -> list[str]:
     """Return in a line which option of opponents this algorithm does not use, as the options of other algorithms."""
     tables = [one for one in experiment.environment.in_training() if isinstance(one, GameOptions)]
@@ -131,6 +137,11 @@ def without_effect(experiment: Experiment) -> list[str]:
         f"environment.training.opponents.learn_from has no effect: the algorithm is {experiment.algorithm}, which "
         "does not learn from steps"
     ]
+
+
+def _all(curriculum: Curriculum) -> tuple[Environment, ...]:
+    """Return the environments of validation and of training."""
+    return curriculum.evaluation, *curriculum.training
 
 
 def _candidate(sources: Sequence[WeightSource], number: int) -> WeightSource:

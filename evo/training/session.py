@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import DataError, EvoError, PoisonError, notice
-from evo.files.hashing import first_hash
+from evo.files.arrays import first_hash
 from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
 from evo.process import ignored
 from evo.randomness.streams import Purpose, episode_keys
@@ -46,7 +46,7 @@ class Session(AbstractContextManager["Session"]):
         if store.next_generation < experiment.generations:
             experiment = on_fastest(experiment, store.directory)
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
-        store.keep_every = experiment.run.keep_every
+        store.keep_every, self._generations = experiment.run.keep_every, experiment.generations
         network, self._process = experiment.network(), os.getpid()
         self._forward_pass, self._layers = network.multiply_adds, network_layers(network)
         self._evaluator: Evaluator | None = None
@@ -88,7 +88,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def stopped(self) -> str:
         """Return a message that says which budget is spent; empty if none is."""
-        if self.store.next_generation >= self.experiment.generations:
+        if self.store.next_generation >= self._generations:
             return ""
         fitness = None if self.algorithm.best is None else self.algorithm.fitness
         return self.experiment.run.budget.reached(self.store.spent, fitness)
@@ -96,7 +96,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def done(self) -> bool:
         """Return whether nothing is left to train."""
-        return self.store.next_generation >= self.experiment.generations or bool(self.stopped)
+        return self.store.next_generation >= self._generations or bool(self.stopped)
 
     def commit(self, generation: int, metrics: Metrics) -> None:
         """Commit a generation that was played, and add what it took to its metrics.

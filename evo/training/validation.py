@@ -35,7 +35,7 @@ from evo.records import (
 )
 from evo.store.metrics import is_metric
 from evo.training.answers import is_row, wrong_in
-from evo.training.opponents import HALL, LOST, SINCE, NetworkOpponents
+from evo.training.opponents import HALL, LOST, SINCE, opponents_of
 
 WEIGHTS, ORIGIN = "champion", "champion_origin"
 OURS = {WEIGHTS, ORIGIN, HALL, SINCE, LOST}  # the arrays of a checkpoint that are the trainer's
@@ -75,7 +75,7 @@ class Validated:
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
         # Summed validation return, generation, candidate or -1, and behind them calls that were not finite, if any.
         self._origin: NDArray[Any] = np.zeros(3, np.int64)
-        self.opponents = NetworkOpponents(seed, curriculum)
+        self.opponents = opponents_of(seed, curriculum)
         self.changed = False  # whether the last generation has brought another champion
 
     def generation(self, number: int) -> Generation:
@@ -97,7 +97,7 @@ class Validated:
         if self.due(number):
             finalists = self._finalists()
             returns = yield from self._validate(finalists, number, spent)
-            if self.changed:
+            if self.changed and self.opponents:
                 self.opponents.admit(self._champion[0], number)
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
@@ -129,7 +129,8 @@ class Validated:
             if curriculum is not None:
                 age = self.algorithm.age(number)
                 request = replace(request, tasks=[curriculum.placed(task, age) for task in request.tasks])
-                request = self.opponents.matched(request, number, age)
+                if self.opponents:
+                    request = self.opponents.matched(request, number, age)
             results = yield request
             unasked += sum(result.unasked for result in results)
         if self._plugin:
@@ -165,7 +166,8 @@ class Validated:
         """
         began, count = clock.wall(), len(finalists.weights)
         parts = [self._seeds[i : i + self._per_task] for i in range(0, len(self._seeds), self._per_task)]
-        weights, former, champions = finalists.weights, self.opponents.of_validation(), len(self._champion)
+        weights, champions = finalists.weights, len(self._champion)
+        former = self.opponents.of_validation() if self.opponents else ()
         tasks = [
             Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
         ]
@@ -183,7 +185,7 @@ class Validated:
             totals = [_of_finite(row) if lost[number] else row for number, row in enumerate(totals)]
         totals = [summed(row) for row in totals]
         means, against = [self._mean(total) for total in totals[:count]], totals[count:]
-        if against:
+        if against and self.opponents:
             met = zip(*played[count : 2 * count], strict=True)  # finalists in each part
             self.opponents.note([np.concatenate([result.returns for result in part]) for part in met])
         best = self._origin[0] if not against or not champions else int(self._origin[0]) + int(against[count][0])
@@ -230,7 +232,8 @@ class Validated:
         own = self._arrays("state", self.algorithm.state)
         if taken := own.keys() & OURS:
             raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
-        return {**own, **self.opponents.state(), WEIGHTS: self._champion, ORIGIN: self._origin}
+        hall = self.opponents.state() if self.opponents else {}
+        return {**own, **hall, WEIGHTS: self._champion, ORIGIN: self._origin}
 
     def record(self) -> Arrays:
         """Return what the algorithm did in the last generation."""
@@ -258,7 +261,8 @@ class Validated:
         """Take the champion from a checkpoint, and nothing else."""
         self._champion = np.ascontiguousarray(state[WEIGHTS], np.float32)
         self._origin = np.asarray(state[ORIGIN])
-        self.opponents.restore(state)
+        if self.opponents:
+            self.opponents.restore(state)
 
     def fork(self, state: Arrays) -> None:
         """Continue from a checkpoint of another run, without its champion: other options may validate it otherwise.
@@ -277,7 +281,7 @@ class Validated:
             ) from error
 
     def _begin_hall(self) -> None:
-        if self._of_files is not None and self.opponents.keeps:
+        if self._of_files and self.opponents and self.opponents.keeps:
             self.opponents.begin(self._of_files())
 
     @directory.kept()

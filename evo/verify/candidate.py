@@ -122,7 +122,8 @@ def _restore(algorithm: Validated, store: Store, generation: int) -> None:
             first -= 1
     for number in range(first, generation):
         record = store.read_record(number)  # empty where a fork begins
-        if algorithm.opponents.keeps or not record or not algorithm.algorithm.retrace(number, record):
+        keeps = algorithm.opponents is not None and algorithm.opponents.keeps
+        if keeps or not record or not algorithm.algorithm.retrace(number, record):
             raise missing or DataError(f"{store.directory}: records do not lead to generation {generation}")
 
 

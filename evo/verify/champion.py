@@ -17,8 +17,8 @@ import numpy as np
 
 from evo.config.experiment import Experiment
 from evo.errors import DataError
+from evo.files.arrays import first_hash
 from evo.files.durable import read_file
-from evo.files.hashing import first_hash
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, READABLE
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network

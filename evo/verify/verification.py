@@ -21,8 +21,8 @@ from evo.config.environments import require_plug_ins
 from evo.config.experiment import LEARNING_RULES, OTHER_OPTIONS, Experiment
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
+from evo.files.arrays import array_digest
 from evo.files.durable import lines_of
-from evo.files.hashing import array_digest
 from evo.files.layout import CONFIG, MANIFEST, METRICS, POPULATION, RECORDS
 from evo.plugins import code
 from evo.records import Arrays, Evaluator, Played, Result, Task, summed

@@ -23,7 +23,7 @@ from evo.cli.main import main, main_run
 from evo.config.checking import FIXED
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
-from evo.files.hashing import first_hash
+from evo.files.arrays import first_hash
 from evo.files.layout import FORMAT
 from evo.options import Section
 from evo.plugins import registry

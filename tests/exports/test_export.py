@@ -25,8 +25,8 @@ from evo.errors import ConfigurationError, ResourceError
 from evo.evolution.toolbox import drawing_from
 from evo.evolution.trees import Trees
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of, python_file, python_of, write_network
+from evo.files.arrays import ArrayDigest, first_hash, next_hash
 from evo.files.durable import with_checksum, without_checksum, write_whole
-from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from evo.compiled import cache as kernel_cache
-from evo.files.hashing import next_hash
+from evo.files.arrays import next_hash
 from evo.store.store import Store
 from tests.helpers.calling import summary_of
 from tests.run import shaken

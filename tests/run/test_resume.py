@@ -15,7 +15,7 @@ import pytest
 
 from evo.config.differences import difference
 from evo.config.experiment import Experiment
-from evo.files.hashing import first_hash
+from evo.files.arrays import first_hash
 from evo.files.layout import CONFIG
 from evo.networks.chain import Branch
 from evo.options import Section

@@ -22,9 +22,8 @@ from evo.cli.terminal.display import Display
 from evo.cli.terminal.screen import Screen
 from evo.config.experiment import Experiment
 from evo.errors import CONTROL, ConfigurationError, notice, printable
-from evo.files.arrays import encode
+from evo.files.arrays import ArrayDigest, encode, first_hash, next_hash
 from evo.files.durable import with_checksum, without_checksum
-from evo.files.hashing import ArrayDigest, first_hash, next_hash
 from evo.store.champion import encode_champion, facts_of, read_champion, split_layers
 from evo.store.run_directory import refuse_existing
 from tests.helpers.sampling import sampled

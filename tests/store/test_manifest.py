@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from evo.errors import DataError
+from evo.files.arrays import array_digest, first_hash, next_hash
 from evo.files.durable import LONGEST, lines_in, lines_of, with_checksum, without_checksum
-from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}

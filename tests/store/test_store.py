@@ -20,8 +20,8 @@ import pytest
 
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
+from evo.files.arrays import array_digest, first_hash, next_hash
 from evo.files.durable import with_checksum, without_checksum
-from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.networks.candidates import PublishedFiles
 from evo.store import store as store_module
 from evo.store.store import Store

@@ -24,8 +24,8 @@ from evo.config.experiment import Experiment
 from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError
+from evo.files.arrays import first_hash
 from evo.files.durable import with_checksum
-from evo.files.hashing import first_hash
 from evo.games.catalogue import tictactoe
 from evo.games.declaration import Opponents
 from evo.games.seats import ITSELF

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.files.arrays import encode
+from evo.files.arrays import array_digest, encode, next_hash
 from evo.files.durable import lines_of
-from evo.files.hashing import array_digest, next_hash
 from evo.store.champion import encode_champion, read_champion, write_champion
 from evo.store.checkpoints import population_file, read_records, read_state, record_file
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.files.arrays import first_hash
 from evo.files.durable import checksummed
-from evo.files.hashing import first_hash
 from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.store.manifest import header

@@ -41,7 +41,7 @@ def main(arguments: Namespace) -> int:
     if arguments.fork is not None or arguments.allow_drift:
         raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")
     from evo.config.experiment import Experiment
-    from evo.files.hashing import first_hash
+    from evo.files.arrays import first_hash
     from evo.store import run_directory
 
     experiment = Experiment.load(arguments.experiment, *arguments.set, **flags(arguments))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evo.files.arrays import ArrayDigest, Digests, array_digest, first_hash, next_hash
 from evo.files.durable import canonical_json
-from evo.files.hashing import ArrayDigest, Digests, array_digest, first_hash, next_hash
 
 
 def test_the_first_hash_is_the_sha256_of_the_identity_with_sorted_keys_and_no_spaces() -> None:
@@ -110,7 +110,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(memoryview(data).nbytes)
         return hashlib.sha256(data)
 
-    monkeypatch.setattr("evo.files.hashing.hashlib", SimpleNamespace(sha256=sha256))
+    monkeypatch.setattr("evo.files.arrays.hashlib", SimpleNamespace(sha256=sha256))
     return sizes
 
 
