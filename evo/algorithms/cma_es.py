@@ -118,23 +118,15 @@ class Full(Paths):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return step size, covariance matrix with its decomposition, and paths."""
-        return {
-            "sigma": np.array([self.sigma, self.unbiased]),
-            "age": np.array([self._age], np.int64),
-            "covariance": self.covariance,
-            "vectors": self._vectors,
-            "lengths": self._lengths,
-            "step_path": self.step_path.path,
-            "path": self.p_c,
-        }
+        matrix = {"covariance": self.covariance, "vectors": self._vectors, "lengths": self._lengths}
+        return {**super().state(), **matrix, "age": np.array([self._age], np.int64)}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a state."""
-        self.sigma, self.unbiased = (float(value) for value in state["sigma"])
+        super().restore(state)
         self._age = int(state["age"][0])
-        names = ("covariance", "vectors", "lengths", "step_path", "path")
-        arrays = [np.array(state[name], np.float64) for name in names]
-        self.covariance, self._vectors, self._lengths, self.step_path.path, self.p_c = arrays
+        arrays = (np.array(state[name], np.float64) for name in ("covariance", "vectors", "lengths"))
+        self.covariance, self._vectors, self._lengths = arrays
 
     def fingerprint(self) -> str:
         """Return a hash of one decomposition and one product, which machines compute differently."""

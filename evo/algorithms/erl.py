@@ -117,8 +117,7 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         self._method = dqn.DQN(options.learner_options(), setup)
         self.notices = self._method.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
-        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
-        self._parents = start.astype(np.float32)  # [S, P] best first
+        self._parents = self._start  # [S, P] best first
         self._frames = 0  # learned from; schedules count these
 
     def generation(self, number: int) -> Generation:

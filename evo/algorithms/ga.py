@@ -164,8 +164,8 @@ class GeneticAlgorithm(PopulationAlgorithm):
             toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
         self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
         self._drawn: Iterator[float] = iter(())  # normal numbers of a generation's children
-        start = [] if setup.start is None else [setup.start]  # the only parent, and first candidate, of generation 0
-        self._parents = Parents(np.reshape(start, (-1, setup.network.size)), [self._first_one(0, 0) for _ in start])
+        # The start, if any, is the only parent, and first candidate, of generation 0.
+        self._parents = Parents(self._start, [self._first_one(0, 0) for _ in self._start])
         loses_best = options.crossover == "mean" or options.selection == "tournament" or bool(options.select)
         self._exact = setup.is_exact and loses_best  # the best candidate is a finalist, as no later episode refutes it
         self._found = np.empty((0, setup.network.size), np.float32)  # [0 or 1, P] the best of a generation, where exact

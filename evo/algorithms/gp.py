@@ -87,10 +87,8 @@ class GeneticProgramming(PopulationAlgorithm):
         toolbox.register("mutate", trees.mutated, nudge=options.nudge)
         for operator in ("mate", "mutate"):
             toolbox.decorate(operator, gp.staticLimit(attrgetter("height"), trees.depth))
-        self._population = np.empty((0, setup.network.size), np.float32)  # [N, P] that was evaluated last
-        self._fitness: NDArray[Any] = np.empty(0, np.int64)  # [N]
-        if setup.start is not None:
-            self._population, self._fitness = setup.start[np.newaxis].astype(np.float32), np.zeros(1, np.int64)
+        self._population = self._start  # [N, P] that was evaluated last
+        self._fitness: NDArray[Any] = np.zeros(len(self._start), np.int64)  # [N]
         self._nodes: list[list[Any]] = []  # of each tree of the population, once they have been read from its weights
 
     def generation(self, number: int) -> Generation:

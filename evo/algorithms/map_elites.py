@@ -19,19 +19,16 @@ from pydantic import Field
 
 from evo.evolution.population import (
     LARGEST_POPULATION,
-    AliveBonus,
-    AliveSteps,
     Evaluated,
     Offspring,
-    PerCandidate,
     PopulationAlgorithm,
+    PopulationOptions,
     Sigma,
     SigmaSpread,
     metrics_of,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
-from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource, mean_returns
 from evo.setup import Setup
@@ -42,15 +39,11 @@ COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
 Weights = NDArray[np.float32]
 
 
-class ArchiveOptions(AlgorithmOptions):
+class ArchiveOptions(PopulationOptions):
     """Options of an algorithm that keeps an archive."""
 
     algorithm: ClassVar[str]
 
-    population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
-    episodes: PerCandidate = 32
-    alive_bonus: AliveBonus = 0.0
-    alive_steps: AliveSteps = 100
     reevaluated: int = Field(
         128, ge=1, le=LARGEST_POPULATION,
         description="candidates that play again per generation, at most; left out, a quarter of a small population",
@@ -188,8 +181,7 @@ class MapElites(PopulationAlgorithm):
         self._columns = [known.index(name) for name in options.descriptors]
         fixed = (options.episodes, options.alive_bonus, options.alive_steps, *self._columns)
         self._grid = np.array([*fixed, *options.low, *options.high, *options.bins], np.float64)
-        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
-        self._again = start.astype(np.float32)  # [K, P] to be evaluated again
+        self._again = self._start  # [K, P] to be evaluated again
         self._elites = self._again[:0]  # [C, P] in the order of their cells
         self._table: NDArray[Any] = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] sums, when they entered
         self._exact = setup.is_exact

@@ -79,8 +79,7 @@ class Nsga2(PopulationAlgorithm):
         self._fitness = fitness_class(*signs)
         self._worst = tuple(-np.inf * sign for sign in signs)
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
-        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
-        self._survivors = start.astype(np.float32)  # [S, P] the best front first
+        self._survivors = self._start  # [S, P] the best front first
 
     def generation(self, number: int) -> Generation:
         """Play survivors and children on the same episodes, and select the survivors of both."""

@@ -70,18 +70,12 @@ class Separable(Paths):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return step size, variances and paths."""
-        return {
-            "sigma": np.array([self.sigma, self.unbiased]),
-            "variances": self.variances,
-            "step_path": self.step_path.path,
-            "path": self.p_c,
-        }
+        return {**super().state(), "variances": self.variances}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a state."""
-        self.sigma, self.unbiased = (float(value) for value in state["sigma"])
-        names = ("variances", "step_path", "path")
-        self.variances, self.step_path.path, self.p_c = (np.array(state[name], np.float64) for name in names)
+        super().restore(state)
+        self.variances = np.array(state["variances"], np.float64)
 
 
 make = partial(strategy.EvolutionStrategy, distribution=Separable)

@@ -91,3 +91,12 @@ class Paths(Distribution):
         self.sigma *= exp(change)  # (eq. 44)
         self.sigma = max(self.sigma, self.options.sigma_floor)
         return length / self.step_path.chi, 0.0 if h_sigma else c_c * (2 - c_c)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return step size and paths."""
+        return {"sigma": np.array([self.sigma, self.unbiased]), "step_path": self.step_path.path, "path": self.p_c}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a state."""
+        self.sigma, self.unbiased = (float(value) for value in state["sigma"])
+        self.step_path.path, self.p_c = (np.array(state[name], np.float64) for name in ("step_path", "path"))

@@ -325,6 +325,8 @@ class PopulationAlgorithm(Algorithm):
     def __init__(self, options: Any, setup: Setup) -> None:
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
+        start = np.empty(0) if setup.start is None else setup.start
+        self._start = np.reshape(start, (-1, setup.network.size)).astype(np.float32)  # [0 or 1, P]
         self._record: Arrays = {}
 
     def played(
