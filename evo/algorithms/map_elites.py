@@ -19,16 +19,19 @@ from pydantic import Field
 
 from evo.evolution.population import (
     LARGEST_POPULATION,
+    AliveBonus,
+    AliveSteps,
     Evaluated,
     Offspring,
+    PerCandidate,
     PopulationAlgorithm,
-    PopulationOptions,
     Sigma,
     SigmaSpread,
     metrics_of,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource, mean_returns
 from evo.setup import Setup
@@ -39,11 +42,15 @@ COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
 Weights = NDArray[np.float32]
 
 
-class ArchiveOptions(PopulationOptions):
+class ArchiveOptions(AlgorithmOptions):
     """Options of an algorithm that keeps an archive."""
 
     algorithm: ClassVar[str]
 
+    population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: PerCandidate = 32
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
     reevaluated: int = Field(
         128, ge=1, le=LARGEST_POPULATION,
         description="candidates that play again per generation, at most; left out, a quarter of a small population",

@@ -7,7 +7,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.kernels.layout import ACTIVATIONS, KINDS, rows_of
+from evo.kernels.layout import ACTIVATIONS, KINDS, SHAPE, rows_of
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
@@ -17,19 +17,15 @@ TOGETHER = 4  # lanes that a thread sums together
 GROUP = 8  # filters whose weights of an input stand together
 TILES = {8: (74, 150), 4: (38, 75), 1: (12, 40)}  # filters of a thread: instructions and cycles of waiting, an input
 WIDTHS = 32, 16, 8, 4  # lanes that are computed
-# Columns of the table of rows; a recurrent layer has three, as on CPUs. FIRST, BIAS, NORM: where padded weights begin;
-# -1: no layer norm. FUSED: a ReLU is done with the sums. MEMORY, MEMORY_SIZE: the
-# place of its state in that of the network. TILE and the following: how many filters a thread sums together, for each
-# of WIDTHS.
+# Columns of the table of rows, those of SHAPE first; a recurrent layer has three, as on CPUs. FIRST, BIAS, NORM: where
+# padded weights begin; -1: no layer norm. FUSED: a ReLU is done with the sums. MEMORY, MEMORY_SIZE: the place of its
+# state in that of the network. TILE and the following: how many filters a thread sums together, for each of WIDTHS.
 HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
 KIND, ACTIVATION, FUSED, FIRST, BIAS, NORM, MEMORY, MEMORY_SIZE, TILE = range(10, 19)
 # Columns of the table of parts: what it is, where it begins and ends in the flat weights [ROWS, COLUMNS], where in the
 # padded ones, the group of the latter, the inputs of its layer, and the number of the layer.
 WHAT, START, END, PLACE, COLUMNS, ROWS, INPUTS, OF_LAYER = range(8)
 WEIGHTS, BIASES, GAMMA, NODES = range(4)  # of parts; beta and thresholds are as weights
-SIDES = (
-    "height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width",
-)  # fmt: skip
 
 
 def table_of(network: Network, threads: int) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
@@ -46,7 +42,7 @@ def table_of(network: Network, threads: int) -> tuple[NDArray[np.int32], NDArray
         norm = bias + max(padded, 2 * layer.nodes)
         fused = layer.weighted and not layer.norm and layer.activation == "relu"
         left = ACTIVATIONS.index("" if fused else layer.activation)
-        sides = (getattr(layer, name) for name in SIDES)
+        sides = (getattr(layer, name) for name in SHAPE)
         placed = (at, bias, norm if layer.norm else -1)
         rows.append((*sides, KINDS.index(kind), left, fused, *placed, memory, memory_size, *tiles))
         gamma = layer.offset + layer.size - layer.norm_size

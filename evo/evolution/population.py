@@ -116,11 +116,6 @@ class Evaluated:
         """Return the summed return, `worst_of` if not finite, and the frames of every candidate, by name."""
         return {"return": self._summed, "frames": self.lengths.sum(axis=1, dtype=np.int64)}
 
-    def means(self) -> NDArray[np.float64]:
-        """Return the mean return of every candidate whose scores are finite.  # [M]"""
-        means: NDArray[np.float64] = self.returns[self.finite].mean(axis=1) / self._unit
-        return means
-
     def signal_to_noise(self) -> float:
         """Return the variance between candidates over that of luck in their mean returns; NaN where that is unknown.
 
@@ -164,7 +159,7 @@ class Evaluated:
 
     def metrics(self) -> Metrics:
         """Return the metrics that all evolutionary algorithms have; NaN where no candidate has finite scores."""
-        means = self.means()
+        means = self.returns[self.finite].mean(axis=1) / self._unit  # [M] of candidates whose scores are finite
         return {
             "best": float(means.max()) if len(means) else float("nan"),
             "mean": float(means.mean()) if len(means) else float("nan"),

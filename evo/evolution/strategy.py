@@ -19,14 +19,16 @@ from evo.evolution.noise_sums import ln, norm
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
+    AliveBonus,
+    AliveSteps,
     PerCandidate,
     PopulationAlgorithm,
-    PopulationOptions,
     averaged,
     fitness_worst,
     names_of,
 )
 from evo.networks.candidates import Rebuilder
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, stream
 from evo.records import Arrays, Finalists, Generation, Metrics, WeightSource, unit_of
 from evo.setup import Setup
@@ -34,11 +36,13 @@ from evo.setup import Setup
 LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
 
 
-class StrategyOptions(PopulationOptions):
+class StrategyOptions(AlgorithmOptions):
     """Options of every evolution strategy."""
 
     population: int = Field(256, ge=4, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: PerCandidate = 16
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
     sigma: float = Field(0.1, gt=0, le=1000, description="initial standard deviation of every weight")
     restart_after: int = Field(
         0,

@@ -211,11 +211,6 @@ class GradientAlgorithm(Algorithm):
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}
 
-    @property
-    def learner(self) -> Learner:
-        """The learner, made when it is first needed."""
-        return self.method.learner
-
     def generation(self, number: int) -> Generation:
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
         rule = self.method.action_rule(self._frames)

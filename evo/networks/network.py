@@ -223,9 +223,8 @@ class Network:
     shape: tuple[int, ...]
     actions: int
     layers: tuple[Layer, ...]
-    parts: tuple[
-        EntryLayers, ...
-    ] = ()  # entries of the observation, whose layers come first; the next one sees them all
+    # Entries of the observation, whose layers come first; the next one sees them all.
+    parts: tuple[EntryLayers, ...] = ()
 
     @classmethod
     def build(cls, options: Options, shape: tuple[int, ...], actions: int, extra: int = 0) -> Network:

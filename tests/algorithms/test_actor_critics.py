@@ -147,8 +147,8 @@ def test_every_env_is_played_by_the_present_weights_and_continues_where_it_was()
 def test_what_was_learned_from_is_released_before_the_next_generation_is_played() -> None:
     algorithm: Any = made(ppo, board(), envs=4, horizon=8, minibatches=2)
     drive(algorithm, 0)
-    assert algorithm.learner.updates == 6
-    assert len(algorithm.learner._observations) == 0
+    assert algorithm.method.learner.updates == 6
+    assert len(algorithm.method.learner._observations) == 0
 
 
 def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
@@ -173,7 +173,7 @@ def test_the_first_network_has_values_of_zero_and_prefers_no_action() -> None:
     algorithm = on_board()
     network = algorithm.setup.network
     outputs = lanes.scores(
-        network, algorithm.learner.weights(), np.random.default_rng(1).random((50, *network.shape), np.float32)
+        network, algorithm.method.learner.weights(), np.random.default_rng(1).random((50, *network.shape), np.float32)
     )
     assert not outputs[:, 3].any()
     assert 0 < np.abs(outputs[:, :3]).max() < 0.1
@@ -182,7 +182,7 @@ def test_the_first_network_has_values_of_zero_and_prefers_no_action() -> None:
 def test_a_finalist_has_the_normalisation_of_its_learner() -> None:
     algorithm = on_pole(normalise_observations=True)
     drive(algorithm, 0)
-    weights = algorithm.learner.weights()
+    weights = algorithm.method.learner.weights()
     finalist = algorithm.finalists(1).weights[0]
     np.testing.assert_array_equal(finalist, actor_critic(algorithm).published(weights))
     assert np.abs(finalist - weights).max() > 0.1
@@ -225,14 +225,14 @@ def test_a_policy_stays_the_same_where_a_fork_begins_or_ends_to_normalise_observ
     started = on_pole(**still, normalise_observations=True, start=weights)
     drive(started, 0)
     assert_unchanged(started)
-    assert np.abs(started.learner.weights() - weights).max() > 0.1
+    assert np.abs(started.method.learner.weights() - weights).max() > 0.1
     raw.restore(started.state(), ())
     assert_unchanged(raw)
     drive(raw, 2)
     normalising.restore(raw.state(), ())
     drive(normalising, 4)
     assert_unchanged(normalising)
-    assert np.abs(normalising.learner.weights() - weights).max() > 0.1
+    assert np.abs(normalising.method.learner.weights() - weights).max() > 0.1
 
 
 def test_updates_of_a_generation_end_above_the_target_kl() -> None:

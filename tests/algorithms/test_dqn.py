@@ -181,7 +181,7 @@ def assert_masks(environment: Any, sample: Any) -> None:
 
 def reference_errors(algorithm: GradientAlgorithm, sample: Any, double: bool) -> np.ndarray:
     """Return the TD errors of DQN in plain NumPy, from the networks' outputs."""
-    learner = algorithm.learner
+    learner = algorithm.method.learner
 
     def values(weights: Any, rows: Any) -> np.ndarray:
         outputs = lanes.scores(algorithm.setup.network, weights, algorithm.setup.environment.game.observe(rows))
@@ -201,7 +201,7 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
         learning_rate=0.01,
     )  # fmt: skip
     drive(algorithm, range(2))
-    learner, method = algorithm.learner, dqn_of(algorithm)
+    learner, method = algorithm.method.learner, dqn_of(algorithm)
     learner.set_target(initial_weights(algorithm.setup.network, 7) * -3)  # it ranks actions otherwise
     sample = method.buffer.sample(1, 256)
     expected, otherwise = (reference_errors(algorithm, sample, how) for how in (double, not double))
@@ -216,12 +216,13 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
 
 def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
     lagging, usual = (made(dqn, board(), **ENVS, asynchronous=how) for how in (True, False))
-    first = lagging.learner.weights()
+    first = lagging.method.learner.weights()
     assert drive(lagging, 1)["updates"] == 0  # nothing was played before
-    np.testing.assert_array_equal(lagging.learner.weights(), first)
+    np.testing.assert_array_equal(lagging.method.learner.weights(), first)
     lagging._learn(None, 7, lambda: False)
     drive(usual, 1)
-    assert usual.learner.updates == lagging.learner.updates > 0  # of the same transitions, in another order
+    # Of the same transitions, in another order:
+    assert usual.method.learner.updates == lagging.method.learner.updates > 0
     assert "asynchronous" in lagging.notices[0]
     assert not usual.notices
 

@@ -56,13 +56,14 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: 
 
 def test_asynchronous_learning_is_from_the_generation_before() -> None:
     lagging, usual = (made(pqn, board(), **ENVS, epochs=1, minibatches=1, asynchronous=how) for how in (True, False))
-    first = lagging.learner.weights()
+    first = lagging.method.learner.weights()
     assert "updates" not in drive(lagging, 1)  # nothing was played before
-    np.testing.assert_array_equal(lagging.learner.weights(), first)
+    np.testing.assert_array_equal(lagging.method.learner.weights(), first)
     drive(lagging, 2)
     drive(usual, 1)
-    np.testing.assert_allclose(lagging.learner.weights(), usual.learner.weights(), atol=1e-6)  # in another order
-    assert np.abs(usual.learner.weights() - first).max() > 1e-4
+    weights = usual.method.learner.weights()
+    np.testing.assert_allclose(lagging.method.learner.weights(), weights, atol=1e-6)  # in another order
+    assert np.abs(weights - first).max() > 1e-4
 
 
 def test_an_asynchronous_run_gives_notice_of_its_lag(place: Path) -> None:
@@ -97,8 +98,8 @@ def test_gamma_is_annealed_over_frames() -> None:
         other.restore(state, [{}])
     for algorithm in (annealed, halfway, first):
         drive(algorithm, 2)
-    np.testing.assert_array_equal(annealed.learner.weights(), halfway.learner.weights())
-    assert (annealed.learner.weights() != first.learner.weights()).any()
+    np.testing.assert_array_equal(annealed.method.learner.weights(), halfway.method.learner.weights())
+    assert (annealed.method.learner.weights() != first.method.learner.weights()).any()
 
 
 def test_a_discount_that_is_not_annealed_has_no_end_in_a_runs_identity() -> None:
@@ -110,8 +111,8 @@ def test_observations_and_actions_are_mirrored_together(monkeypatch: pytest.Monk
     environment = board(starvation=30)
     algorithm = made(pqn, environment, envs=16, horizon=16, symmetry=True)
     loaded: list[dict[str, np.ndarray]] = []
-    load = algorithm.learner.load
-    monkeypatch.setattr(algorithm.learner, "load", lambda data: loaded.append(data) or load(data))
+    load = algorithm.method.learner.load
+    monkeypatch.setattr(algorithm.method.learner, "load", lambda data: loaded.append(data) or load(data))
     played: list[Transitions] = []
 
     def answer(request: Request) -> list[Result]:

@@ -133,7 +133,7 @@ def test_the_actor_s_gradient_is_the_one_of_keras_through_actor_and_critic(modul
             mean = tf.reduce_mean(total)
         gradient = np.concatenate([g.numpy().ravel() for g in tape.gradient(mean, models[0].trainable_variables)])
         np.testing.assert_allclose(found["loss"], total, rtol=1e-4, atol=2e-5)
-        np.testing.assert_allclose(actor.gradient(), gradient, rtol=1e-3, atol=3e-6)
+        np.testing.assert_allclose(actor.gradient, gradient, rtol=1e-3, atol=3e-6)
     assert np.abs(gradient).max() > 1e-3
 
 

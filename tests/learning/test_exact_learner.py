@@ -76,7 +76,7 @@ def test_a_gradient_is_that_of_the_plain_form_bit_for_bit(network: Network, coun
     assert (outputs == lanes.scores(network, learner.weights(), seen)).all()  # those with which the network plays
     learner.gradients(np.arange(count, dtype=np.int32), {})
     expected = plain.gradient(network, learner.weights(), seen, squared_slopes(outputs, learner))
-    assert learner.gradient().tobytes() == expected.tobytes()
+    assert learner.gradient.tobytes() == expected.tobytes()
 
 
 WHOLE = {  # filters that are whole vectors, and numbers of terms that are not
@@ -97,7 +97,7 @@ def test_layers_of_whole_vectors_have_the_plain_gradient_twice(name: str, count:
     )
     for _ in range(2):
         learner.gradients(rows, {})
-        assert learner.gradient().tobytes() == expected.tobytes()
+        assert learner.gradient.tobytes() == expected.tobytes()
         for used in (*learner._spare, learner._unpacked):
             used[:] = np.nan  # the next batch reads nothing of what is left here
     learner.close()
@@ -132,11 +132,11 @@ def test_kernels_of_a_whole_block_have_the_gradient_of_those_of_a_group(
         assert learner._plan.group == group
         assert (learner._plan.layers["kept"] > 0).any() == (least == 1)
         learner.gradients(rows, {})
-        found.append(learner.gradient().tobytes())
+        found.append(learner.gradient.tobytes())
         for workspace in learner._threads.workspaces:
             spoil(learner, workspace)
         learner.gradients(rows[:5], {})
-        found += learner.gradient().tobytes(), learner.outputs(seen.reshape(count, -1), rows).tobytes()
+        found += learner.gradient.tobytes(), learner.outputs(seen.reshape(count, -1), rows).tobytes()
         learner.close()
     assert found[:3] == found[3:]
 
@@ -159,8 +159,8 @@ def test_a_gradient_is_the_true_derivative(network: Network, count: int, seed: i
     slopes = [(loss(by) - loss(-by)) / (2 * by) for by in (1e-6, 2e-6)]
     if abs(slopes[0] - slopes[1]) > 1e-4 * (1 + abs(slopes[0])):
         return  # a corner of a ReLU or of a pool lies between
-    size = np.linalg.norm(learner.gradient())
-    assert abs(learner.gradient() @ away - slopes[0]) < 2e-3 * (1 + size)
+    size = np.linalg.norm(learner.gradient)
+    assert abs(learner.gradient @ away - slopes[0]) < 2e-3 * (1 + size)
 
 
 @pytest.mark.parametrize("count", [1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK + 3, 7 * BLOCK])
@@ -171,13 +171,13 @@ def test_blocks_are_added_in_pairs_whatever_the_threads(count: int) -> None:
     learner.gradients(rows, {})
     outputs = learner.outputs(seen.reshape(count, -1), rows)
     expected = plain.gradient(TINY, learner.weights(), seen, squared_slopes(outputs, learner))
-    assert learner.gradient().tobytes() == expected.tobytes()
+    assert learner.gradient.tobytes() == expected.tobytes()
     for threads in (2, 3, 7):
         for least in (1.0, 2.0, learner._least):
             other = regression(TINY, seen, threads)
             other._least = least
             other.gradients(rows, {})
-            assert other.gradient().tobytes() == expected.tobytes()
+            assert other.gradient.tobytes() == expected.tobytes()
             assert other.outputs(seen.reshape(count, -1), rows).tobytes() == outputs.tobytes()
             other.close()
 
@@ -196,7 +196,7 @@ def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch:
 
     monkeypatch.setattr(learner, "_sums", sums)
     learner.gradients(rows, {})
-    assert learner.gradient().tobytes() == expected.gradient().tobytes()
+    assert learner.gradient.tobytes() == expected.gradient.tobytes()
     assert len(learner._spare) < 20
     late += ["not a number"]  # type: ignore[list-item]
     with pytest.raises(TypeError):
@@ -212,7 +212,7 @@ def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch:
         monkeypatch.undo()
         failing._threads.workspaces.clear()  # as an interrupt may leave it
     learner.gradients(rows, {})
-    assert learner.gradient().tobytes() == expected.gradient().tobytes()
+    assert learner.gradient.tobytes() == expected.gradient.tobytes()
     learner.close()
 
 
@@ -348,7 +348,7 @@ def test_adam_is_the_papers_after_the_gradient_is_clipped() -> None:
     weights, first, second = learner.weights().astype(np.float64), 0.0, 0.0
     for update in range(1, 4):
         norm = learner.update(rows, 0.01, {})["gradient_norm"][0]
-        gradient = learner.gradient().astype(np.float64)
+        gradient = learner.gradient.astype(np.float64)
         assert norm == pytest.approx(np.linalg.norm(gradient), rel=1e-6)
         gradient *= 0.01 / norm
         first, second = BETAS[0] * first + (1 - BETAS[0]) * gradient, BETAS[1] * second + (1 - BETAS[1]) * gradient**2

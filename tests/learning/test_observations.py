@@ -55,7 +55,7 @@ def test_gradients_of_snapshots_are_those_of_their_observations(threads: int) ->
     for seen in (environment.game.observe(snapshots), learner.inputs(environment, snapshots, threads)):
         learner.load({"observations": seen, **others})
         for some in (rows, rows[: BLOCK + 1], rows[:1]):
-            found.append((learner.gradients(some, {})["loss"].tobytes(), learner.gradient().tobytes()))
+            found.append((learner.gradients(some, {})["loss"].tobytes(), learner.gradient.tobytes()))
     assert isinstance(learner._observations, Snapshots)
     assert found[:3] == found[3:]
     assert len(set(found)) == 3

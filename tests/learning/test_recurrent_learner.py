@@ -108,7 +108,7 @@ def test_a_gradient_through_time_is_that_of_the_plain_form_bit_for_bit(
     expected, outputs = plain_gradient(learner, seen, rows, pieces)
     assert learner.outputs(seen.reshape(count, -1), rows).tobytes() == outputs.tobytes()
     values = learner.gradients(rows, {})
-    assert learner.gradient().tobytes() == expected.tobytes()
+    assert learner.gradient.tobytes() == expected.tobytes()
     there = (rows >= 0) & (np.arange(len(rows)) % pieces.steps >= pieces.burn_in)
     chosen = outputs[there, learner._data["actions"][rows[there]]]
     assert values["q_value"].tobytes() == chosen.tobytes()
@@ -125,7 +125,7 @@ def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytes
     learner, seen = learner_of(SEVERAL, count, pieces)
     expected, outputs = plain_gradient(learner, seen, rows, pieces)
     learner.gradients(rows, {})
-    assert learner.gradient().tobytes() == expected.tobytes()
+    assert learner.gradient.tobytes() == expected.tobytes()
     for group_floats, kept, threads in ((1, 1, 2), (1 << 20, 1, 3), (1, 1 << 40, 1)):
         monkeypatch.setattr(plans, "GROUP_FLOATS", group_floats)
         monkeypatch.setattr(plans, "KEPT", kept)
@@ -133,7 +133,7 @@ def test_blocks_groups_threads_and_kept_kernels_change_no_bit(monkeypatch: pytes
         assert other._plan.group == (BLOCK if group_floats > 1 else pieces.steps)
         for _ in range(2):
             other.gradients(rows, {})
-            assert other.gradient().tobytes() == expected.tobytes()
+            assert other.gradient.tobytes() == expected.tobytes()
             assert other.outputs(seen.reshape(count, -1), rows).tobytes() == outputs.tobytes()
             for workspace in other._threads.workspaces:
                 spoil(other, workspace)
@@ -150,7 +150,7 @@ def test_a_gradient_through_time_is_the_true_derivative(network: Network, seed: 
     data, rows, weights = learner._data, rows_of(count, 8), learner.weights().astype(np.float64)
     if compiled:
         learner.gradients(rows, {})
-    gradient = learner.gradient() if compiled else plain_gradient(learner, seen, rows, pieces)[0]
+    gradient = learner.gradient if compiled else plain_gradient(learner, seen, rows, pieces)[0]
     away = np.random.default_rng(seed).normal(size=network.size) / np.sqrt(network.size)
     along = plain.Sequences(pieces, data["memories"].astype(np.float64), data["begins"])
 
@@ -279,5 +279,5 @@ def test_gradients_of_every_loss_are_those_of_keras_but_for_rounding(name: str, 
         expected = loss(tf.gather(tf.concat(outputs, 0), rows), chosen, {k: tf.constant(v) for k, v in numbers.items()})
         total = tf.reduce_mean(expected["loss"])
     gradient = np.concatenate([np.ravel(one) for one in tape.gradient(total, form.variables)])
-    np.testing.assert_allclose(learner.gradient(), gradient, rtol=1e-3, atol=2e-5)
+    np.testing.assert_allclose(learner.gradient, gradient, rtol=1e-3, atol=2e-5)
     np.testing.assert_allclose(values["loss"], expected["loss"], rtol=1e-4, atol=1e-5)

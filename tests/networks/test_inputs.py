@@ -54,8 +54,8 @@ def test_the_learner_plays_and_derives_the_bits_of_the_plain_form(count: int) ->
     assert bits(outputs) == bits(lanes.scores(network, learner.weights(), observations))
     learner.gradients(rows, {})
     expected = plain.gradient(network, learner.weights(), observations, squared_slopes(outputs, learner))
-    assert bits(learner.gradient()) == bits(expected)
-    parts = [np.abs(part).max() for part in network.split(learner.gradient())]
+    assert bits(learner.gradient) == bits(expected)
+    parts = [np.abs(part).max() for part in network.split(learner.gradient)]
     assert min(parts) > 0  # every entry's weights learn
     learner.close()
 

@@ -11,8 +11,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +59,8 @@ class RayCluster:
         self._seen = self._checked = time.monotonic()
         if self.ray.is_initialized():
             raise ConfigurationError("this process has joined a Ray cluster already; let it leave by ray.shutdown()")
+        with suppress(AttributeError):  # standard output is for the run's own lines
+            self.ray._private.worker.print_worker_logs = lambda *_, **__: None
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
         if address == "local":
             how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": scratch}
@@ -78,8 +80,7 @@ class RayCluster:
                 reach(there)  # Ray itself would try for minutes
             for left in reversed(range(CLIENT_TRIES if self._address.startswith("ray://") else 1)):
                 try:
-                    with _quietly(self.ray):
-                        self.ray.init(**how)
+                    self.ray.init(**how)
                     break
                 except ConnectionAbortedError:  # the client server's new process died, which happens
                     if not left:
@@ -134,8 +135,7 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave; a cluster of its own ends with all its processes."""
-        with _quietly(self.ray):
-            self.ray.shutdown()
+        self.ray.shutdown()
 
 
 class Scratch:
@@ -228,11 +228,3 @@ def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[
         root = Path(__file__).parents[3]
         prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": EXCLUDED}
     return prepared
-
-
-@contextmanager
-def _quietly(ray: Any) -> Iterator[None]:
-    """Keep Ray from printing on standard output, which is for the run's own lines."""
-    with suppress(AttributeError):
-        ray._private.worker.print_worker_logs = lambda *_, **__: None
-    yield

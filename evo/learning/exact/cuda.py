@@ -125,14 +125,10 @@ class CudaLearner(ExactLearner):
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
         names, values = self._compute(rows, settings)
-        self._device.receive(values)
+        for array in (values, self._gradients):
+            self._device.receive(array)
+        self.gradient[:] = self._gradients[: self.network.size]
         return dict(zip(names, values.copy(), strict=True))
-
-    def gradient(self) -> NDArray[np.float32]:
-        """Return the gradient of the newest batch, before it was clipped.  # [P]"""
-        self._device.receive(self._gradients)
-        self._gradient[:] = self._gradients[: self.network.size]
-        return super().gradient()
 
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.kernels.layer_norm import VARIANCE_EPSILON
 from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU
 from evo.learning.exact.runs import (
     WIDTH,
@@ -26,13 +27,11 @@ from evo.learning.exact.runs import (
     sum_of_products,
     times,
 )
-from evo.networks.network import EPSILON
 
 kernel_cache.use(__name__)
 
 ZERO, ONE = np.float32(0), np.float32(1)
 NONE = np.int64(0)  # not a literal, for which Numba would compile everything once more
-VARIANCE_EPSILON = np.float32(EPSILON)
 ALONE = np.int64(-1)
 
 

@@ -57,7 +57,7 @@ class ExactLearner(Learner):
         self.network_weights = Weights(network, self._plan)
         self._first, self._second = aligned(network.size), aligned(network.size)
         self._unpacked = aligned(network.size + WIDTH * (int(self._plan.layers["filters"].max()) + 1))
-        self._gradient = self._unpacked[: network.size]
+        self.gradient = self._unpacked[: network.size]  # [P] of the newest batch, before it was clipped
         self._loss = loss
         self.target = Weights(network, self._plan, False) if self.has_target else self.network_weights
         self._threads = Threads(threads, lambda: workspace(self._plan))
@@ -127,19 +127,15 @@ class ExactLearner(Learner):
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B], as `Learner.update`."""
         values = self.gradients(rows, settings)
-        norm = norm_of(self._gradient)
+        norm = norm_of(self.gradient)
         self.updates += 1
         self._finite(values, norm)
         scale = self._max_norm / norm if 0 < self._max_norm < norm else np.float32(1)
         betas = [integer_power(beta, self.updates) for beta in BETAS]
         rate = np.float32(learning_rate * sqrt(1.0 - betas[1]) / (1.0 - betas[0]))
-        step(self.network_weights.vector, self._first, self._second, self._gradient, np.float32(scale), rate)
+        step(self.network_weights.vector, self._first, self._second, self.gradient, np.float32(scale), rate)
         self.network_weights.changed()
         return values
-
-    def gradient(self) -> NDArray[np.float32]:
-        """Return the gradient of the newest batch, before it was clipped.  # [P]"""
-        return self._gradient.copy()
 
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""

@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import exp, log
-from evo.learning.exact.squashed import SquashedBatch, squashed_policy
+from evo.learning.exact.squashed import BEGINNING, HALF_LOG_2_PI, SquashedBatch, squashed_policy
 from evo.rollouts.action_rules import HIGHEST, LOWEST
 
 kernel_cache.use(__name__)
 
-HALF_LOG_2_PI = 0.5 * 1.8378770664093453
 POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 Q_VALUES = ("loss", "td_error", "q_value")
 MASKS = {"action_masks", "next_action_masks"}
-BEGINNING = np.int64(0)  # typed: a literal would have the functions compiled once more
 ALL_ALLOWED = np.zeros((0, 1), np.bool_)  # action masks where there are none
 
 
