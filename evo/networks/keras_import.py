@@ -17,7 +17,7 @@ from typing import Any
 
 from evo.errors import ConfigurationError
 from evo.networks.imported import Imported
-from evo.networks.keras_models import snake_case
+from evo.networks.keras_models import numbered, snake_case
 from evo.networks.layer import parse
 from evo.networks.network import EPSILON
 
@@ -181,9 +181,7 @@ def _paths(layers: list[Any]) -> dict[int, str]:
     """Return where the arrays of each layer are in the HDF5 file, by its id."""
     found, counts = dict[int, str](), dict[str, int]()
     for layer in layers:
-        stem = snake_case(layer["class_name"])
-        counts[stem] = number = counts.get(stem, -1) + 1
-        found[id(layer)] = f"layers/{stem}_{number}" if number else f"layers/{stem}"
+        found[id(layer)] = f"layers/{numbered(snake_case(layer['class_name']), counts)}"
     return found
 
 

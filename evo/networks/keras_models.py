@@ -193,14 +193,19 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))).lower()
 
 
+def numbered(stem: str, counts: dict[str, int]) -> str:
+    """Return the next name that Keras gives, as dense, dense_1, dense_2; `counts` are of those before."""
+    counts[stem] = number = counts.get(stem, -1) + 1
+    return f"{stem}_{number}" if number else stem
+
+
 def _renamed(config: Any) -> Any:
     """Return a description in which names that Keras has counted in this process, as dense_7, begin with dense."""
     counts, new = dict[str, int](), dict[str, str]()
     for name, named in _named(config):
         stem = snake_case(str(named.get("class_name")))
         if name not in new and re.fullmatch(rf"{stem}(_\d+)?", name):
-            counts[stem] = counts.get(stem, -1) + 1
-            new[name] = f"{stem}_{counts[stem]}" if counts[stem] else stem
+            new[name] = numbered(stem, counts)
 
     def renamed(part: Any) -> Any:
         if isinstance(part, dict):
@@ -217,12 +222,10 @@ def _flat(variables: Sequence[Any]) -> NDArray[np.float32]:
 
 
 def _set(variables: Sequence[Any], weights: NDArray[np.float32]) -> None:
-    if sum(int(np.prod(one.shape)) for one in variables) != weights.size:
+    sizes = [int(np.prod(one.shape)) for one in variables]
+    if sum(sizes) != weights.size:
         raise ConfigurationError(
             f"the vector has {weights.size:,} numbers, and the model has another number of weights"
         )
-    first = 0
-    for one in variables:
-        size = int(np.prod(one.shape))
-        one.assign(weights[first : first + size].reshape(one.shape))
-        first += size
+    for one, part in zip(variables, np.split(weights, np.cumsum(sizes)), strict=False):  # behind them is nothing
+        one.assign(part.reshape(one.shape))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError
 from evo.networks import keras_import, onnx_import
 from evo.networks.imported import Imported
+from evo.networks.keras_models import numbered
 from evo.networks.layer import GATES
 from evo.networks.network import Network
 from evo.networks.onnx_file import BEGINNING
@@ -43,18 +44,14 @@ def arrays_of(network: Network, stored: Mapping[str, NDArray[np.float32]]) -> di
     ConfigurationError: it has others.
     """
     left, counts, found = dict(stored), dict[str, int](), dict[str, NDArray[np.float32]]()
-
-    def group(stem: str) -> str:
-        counts[stem] = number = counts.get(stem, -1) + 1
-        return f"layers/{stem}_{number}" if number else f"layers/{stem}"
-
     for i, layer in enumerate(network.layers):
         names = list(layer.arrays)
         for stem, parts in (
             (STEMS.get(layer.kind, layer.kind), names[:-2] if layer.norm else names),
             ("layer_normalization", names[-2:] if layer.norm else []),
         ):
-            place = f"{group(stem)}/{'cell/' if stem in GATES else ''}vars" if parts else ""
+            cell = "cell/" if stem in GATES else ""
+            place = f"layers/{numbered(stem, counts)}/{cell}vars" if parts else ""
             for number, part in enumerate(parts):
                 array = left.pop(f"{place}/{number}", None)
                 if array is None and part != "bias":

@@ -59,8 +59,7 @@ ALIGNED = np.dtype(LAYER.descr, align=True)  # read by words, not by bytes
 class Plan(NamedTuple):
     """The table of layers, and the sizes of the buffers."""
 
-    layers: NDArray[np.void]  # LAYER or MEMORY_LAYER
-    chain: int  # layers that follow each other; the sums over states stand behind them
+    layers: NDArray[np.void]  # LAYER or MEMORY_LAYER; the sums over states stand behind the layers of the chain
     group: int  # examples that are computed at once
     floats: int  # of a workspace
     words: int  # of a workspace's masks
@@ -177,7 +176,7 @@ def plan(network: Network, pieces: Pieces | None = None, to_inputs: bool = False
             for name in ("cells", "next_cells", "d_cells"):
                 row[name] = floats.take(group * distance)
             gated += 1
-    return Plan(table, len(chain), group, floats.size, words, packed.size + WIDTH, sums.size)
+    return Plan(table, group, floats.size, words, packed.size + WIDTH, sums.size)
 
 
 def workspace(made: Plan) -> Workspace:
