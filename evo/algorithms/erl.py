@@ -33,6 +33,7 @@ from evo.evolution.population import (
     tasks_of,
 )
 from evo.learning.collecting import check_finite, episode_tasks, metrics_of
+from evo.learning.gradient_algorithm import OfMethod
 from evo.learning.hyperparameters import check_q_learning
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
@@ -108,14 +109,14 @@ class Options(dqn.ReplayOptions):
         return dqn.Options(dueling=False, **{name: getattr(self, name) for name in shared})
 
 
-class EvolutionaryReinforcementLearning(PopulationAlgorithm):
+class EvolutionaryReinforcementLearning(PopulationAlgorithm, OfMethod):
     """A population, stored as its parents, and a learner."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Prepare; `setup.start` [P] is the first parent, and where the learner begins."""
         super().__init__(options, setup)
-        self._method = dqn.DQN(options.learner_options(), setup)
-        self.notices = self._method.notices
+        self.method: dqn.DQN = dqn.DQN(options.learner_options(), setup)
+        self.notices = self.method.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         self._parents = self._start  # [S, P] best first
         self._frames = 0  # learned from; schedules count these
@@ -125,11 +126,11 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         options, source = self.options, self._candidates(number)
         keys = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes + options.explore_episodes)
         tasks = self._tasks(source, keys[: options.episodes])
-        published = np.concatenate([self._parents, self._method.network()])
+        published = np.concatenate([self._parents, self.method.network()])
         results = yield Request(published, tasks)
         outcome = Evaluated(results)
         fitness, metrics = outcome.fitness(options), outcome.metrics()
-        rule = self._method.action_rule(self._frames)
+        rule = self.method.action_rule(self._frames)
         exploring = episode_tasks(keys[options.episodes :], EXPLORING_TOGETHER, rule, len(self._parents))
         if exploring:
             explored = yield Request(None, exploring)
@@ -147,7 +148,7 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         }
         metrics |= self._entered(source, outcome, chosen)
         self._parents = Rebuilder(self.network).all(published, source.some(chosen.tolist()))
-        learned = self._method.learned(None, number, self._frames, lambda: False)
+        learned = self.method.learned(None, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
     def _candidates(self, number: int) -> WeightSource:
@@ -171,7 +172,7 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         transitions = joined(recorded)
         self._frames += len(transitions)
         seeds = [task.play.seeds for task in tasks if task.record_transitions and isinstance(task.play, Episodes)]
-        return self._method.receive(transitions, None, self._frames, np.concatenate(seeds))
+        return self.method.receive(transitions, None, self._frames, np.concatenate(seeds))
 
     def _entered(self, source: WeightSource, outcome: Evaluated, chosen: NDArray[np.int64]) -> Metrics:
         """Return the learner's mean return among the candidates, and whether it was selected; NaN where it is none."""
@@ -189,7 +190,7 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
 
     def state(self) -> Arrays:
         """Return the parents, and arrays of the learner, its target and its replay buffer."""
-        learner = {LEARNER + name: array for name, array in self._method.state().items()}
+        learner = {LEARNER + name: array for name, array in self.method.state().items()}
         return {"weights": self._parents, "frames": np.array([self._frames], np.int64), **learner}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
@@ -198,22 +199,10 @@ class EvolutionaryReinforcementLearning(PopulationAlgorithm):
         DataError: state and records do not match.
         """
         learner = {name.removeprefix(LEARNER): array for name, array in state.items() if name.startswith(LEARNER)}
-        self._method.restore(learner, records)
+        self.method.restore(learner, records)
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._frames = int(np.asarray(state["frames"])[0])
         super().restore(state, records)
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the learner's updates."""
-        return self._method.fingerprint()
-
-    def growth(self) -> int:
-        """Return the bytes of the replay buffer that are not filled yet."""
-        return self._method.growth()
-
-    def close(self) -> None:
-        """End the learner's processes."""
-        self._method.close()
 
 
 make = EvolutionaryReinforcementLearning

@@ -184,7 +184,25 @@ class GradientMethod(ABC):
             self._learner.close()
 
 
-class GradientAlgorithm(Algorithm):
+class OfMethod(Algorithm):
+    """An algorithm with a method, whose learner it has."""
+
+    method: GradientMethod
+
+    def fingerprint(self) -> str:
+        """Return the versions and the device that compute updates, with a digest of one."""
+        return self.method.fingerprint()
+
+    def growth(self) -> int:
+        """Return the bytes by which the method's memory has yet to grow."""
+        return self.method.growth()
+
+    def close(self) -> None:
+        """End the learner's processes."""
+        self.method.close()
+
+
+class GradientAlgorithm(OfMethod):
     """A network that a method trains."""
 
     def __init__(self, options: Any, setup: Setup, method: Callable[[Any, Setup], GradientMethod]) -> None:
@@ -279,18 +297,6 @@ class GradientAlgorithm(Algorithm):
         self.method.restore(state, records)
         pending = bool(records) and f"{PENDING}ends" in state
         self._pending = collecting.from_arrays(Transitions, state, PENDING) if pending else None
-
-    def fingerprint(self) -> str:
-        """Return the versions and the device that compute updates, with a digest of one."""
-        return self.method.fingerprint()
-
-    def growth(self) -> int:
-        """Return the bytes by which the method's memory has yet to grow."""
-        return self.method.growth()
-
-    def close(self) -> None:
-        """End the learner's processes."""
-        self.method.close()
 
 
 class Background:

@@ -61,7 +61,7 @@ def drive(
 
 
 def driven(algorithm: Any, numbers: range) -> tuple[Metrics, list[list[tuple[Request, list[Result]]]]]:
-    return drive(algorithm, numbers, algorithm._method.setup.environment, algorithm._method.setup.network)
+    return drive(algorithm, numbers, algorithm.method.setup.environment, algorithm.method.setup.network)
 
 
 @pytest.mark.long
@@ -78,16 +78,16 @@ def test_without_the_learners_entry_evolution_is_that_of_the_genetic_algorithm_b
         for name in ("parent", "key", "sigma", "return", "frames", "survivors"):
             assert learning.record()[name].tobytes() == plain.record()[name].tobytes(), name
         assert learning.state()["weights"].tobytes() == plain.state()["weights"].tobytes()
-    assert learning._method.learner.updates > 0
+    assert learning.method.learner.updates > 0
 
 
 @pytest.mark.long
 def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_parent_of_others() -> None:
     algorithm = small(sync_every=2)
     for number in range(5):
-        learned = algorithm._method.network()[0]
+        learned = algorithm.method.network()[0]
         metrics, asked = driven(algorithm, range(number, number + 1))
-        candidates = candidates_of(asked[0][0][0], algorithm._method.setup.network)
+        candidates = candidates_of(asked[0][0][0], algorithm.method.setup.network)
         entered = [k for k, weights in enumerate(candidates) if weights.tobytes() == learned.tobytes()]
         assert entered == ([0], [], [2], [], [2])[number]  # it begins as candidate 0; later behind two elites
         assert np.isnan(metrics["learner_return"]) == (number not in (2, 4))
@@ -97,7 +97,7 @@ def test_the_learners_network_is_a_candidate_every_so_many_generations_and_no_pa
             mean = algorithm.record()["return"][2] / 1000 / 2
             assert metrics["learner_return"] == mean
             assert metrics["learner_selected"] == (2 in algorithm.record()["survivors"])
-    assert algorithm._method.learner.updates > 0
+    assert algorithm.method.learner.updates > 0
 
 
 def test_a_learner_that_plays_best_becomes_the_first_parent() -> None:
@@ -105,7 +105,7 @@ def test_a_learner_that_plays_best_becomes_the_first_parent() -> None:
     algorithm = small(Chain(), population=6, parents=2, elites=1, shared=6, explore_episodes=8)
     driven(algorithm, range(1))
     best = np.tile(np.array([0.0, 1.0], np.float32), 6)  # weights [5, 2], then biases [2]: always to the right
-    assert best.size == right.size == algorithm._method.setup.network.size
+    assert best.size == right.size == algorithm.method.setup.network.size
     state = dict(algorithm.state())
     state["learner_weights"] = state["learner_target"] = best
     state["weights"] = np.zeros_like(state["weights"])  # always to the left
@@ -127,7 +127,7 @@ def test_the_replay_buffer_has_the_steps_of_shared_candidates_and_of_exploration
     ]
     steps = [result.transitions for _, result in played if result.transitions is not None]
     assert len(steps) == 3 * (shared + 1)  # of one candidate each; three episodes of exploration are one task
-    buffer = algorithm._method.buffer
+    buffer = algorithm.method.buffer
     assert buffer.written == sum(len(part) for part in steps)
     frames = sum(int(asked[0][1][k].lengths.sum()) for asked in seen for k in range(shared))
     explored = sum(int(result.lengths.sum()) for asked in seen for result in asked[1][1])
@@ -173,7 +173,7 @@ def test_a_replay_buffer_is_filled_again_from_records(options: dict[str, Any], k
         assert ("observations" in records[-1]) == (kind != "compiled")
     again.restore(frozen(algorithm.state()), records)
     assert_same(again.state(), algorithm.state())
-    one, other = (each._method.buffer.sample(7, 256) for each in (algorithm, again))
+    one, other = (each.method.buffer.sample(7, 256) for each in (algorithm, again))
     for name, array in one._asdict().items():
         assert (array is None) == (getattr(other, name) is None)
         assert array is None or array.tobytes() == getattr(other, name).tobytes(), name
@@ -198,7 +198,7 @@ def test_a_run_can_start_from_a_champion() -> None:
     start = np.arange(12, dtype=np.float32)
     algorithm = small(Chain(), start=start)
     request = next(algorithm.generation(0))
-    assert candidates_of(request, algorithm._method.setup.network)[0].tobytes() == start.tobytes()
+    assert candidates_of(request, algorithm.method.setup.network)[0].tobytes() == start.tobytes()
     assert request.weights is not None
     assert request.weights.tobytes() == np.stack([start, start]).tobytes()  # the first parent, and the learner
     assert algorithm.state()["learner_target"].tobytes() == start.tobytes()
