@@ -83,10 +83,15 @@ def _times(a, b):  # type: ignore[no-untyped-def]
 
 
 def check_arithmetic() -> None:
-    """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
+    """Raise ResourceError where a library has switched subnormal numbers off, or rounds otherwise than to nearest."""
     # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
+    changed, number = "", np.float32(1.0 + 2.0**-23)
+    rounded = [float(_times(number, np.float32(by))) - by for by in (5.0, 7.0, -5.0)]
     if float(_times(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
+        changed = "has set flush-to-zero: subnormal numbers vanish"
+    elif rounded != [2.0**-21, 2.0**-20, -(2.0**-21)]:
+        changed = "has changed how numbers are rounded"
+    if changed:
         raise ResourceError(
-            "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
-            "leave out the plug-in that loads it"
+            f"a library in this process {changed} and results would change; leave out the plug-in that loads it"
         )

@@ -344,6 +344,15 @@ except ResourceError as error:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="sets the control word of SSE")
 @pytest.mark.parametrize("bits", sampled(["0x8000", "0x8040"]), ids=["results", "results and operands"])
 def test_flush_to_zero_is_found_out(bits: str) -> None:
+    assert "flush-to-zero" in found_with(bits)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets the control word of SSE")
+@pytest.mark.parametrize("bits", sampled(["0x4000", "0x2000", "0x6000"]), ids=["up", "down", "towards zero"])
+def test_another_rounding_is_found_out(bits: str) -> None:
+    assert "rounded" in found_with(bits)
+
+
+def found_with(bits: str) -> str:
     program = [sys.executable, "-c", FLUSH.replace("{bits}", bits)]
-    output = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert "flush-to-zero" in output
+    return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
