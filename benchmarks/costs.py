@@ -225,7 +225,7 @@ def _generations(case: Case, population: int, parents: int, directory: Path, gen
     with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
         for generation in range(generations + 1):
             evaluator.answering, began = 0.0, time.perf_counter()
-            metrics = play_out(algorithm.generation(generation), evaluator, store)
+            metrics = play_out(algorithm.generation(generation), evaluator, store.publish)
             store.commit(generation, algorithm.state(), algorithm.record(), {**metrics, "seconds": 1.0})
             if generation == generations:
                 store.flush()
@@ -267,7 +267,7 @@ def master_of_a_run(name: str, population: int, generations: int, turns: int = 5
             spent = dict.fromkeys(("create, rank and rebuild", "hand over", "commit", "make durable"), 0.0)
             for generation in range(turn * generations, (turn + 1) * generations):
                 moments, before = [time.process_time()], handed.seconds
-                metrics = play_out(algorithm.generation(generation), handed, store)
+                metrics = play_out(algorithm.generation(generation), handed, store.publish)
                 moments.append(time.process_time())
                 store.commit(generation, algorithm.state(), algorithm.record(), {**metrics, "seconds": 1.0})
                 moments.append(time.process_time())

@@ -75,7 +75,7 @@ class Ours:
     def generation(self) -> dict[str, Any]:
         """Play a generation; return its seconds and frames."""
         began = time.perf_counter()
-        metrics = play_out(self._algorithm.generation(self._next), self._evaluator, self._store)
+        metrics = play_out(self._algorithm.generation(self._next), self._evaluator, self._store.publish)
         self._store.commit(self._next, self._algorithm.state(), self._algorithm.record(), metrics)
         self._store.flush()
         self._next += 1

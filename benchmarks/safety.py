@@ -58,7 +58,7 @@ def generations(first: int, count: int, directory: Path, *, each: bool = False) 
             store.publish = timed  # type: ignore[method-assign]
             committing = began = 0.0
             for generation in range(first + count):
-                metrics = play_out(algorithm.generation(generation), evaluator, store)
+                metrics = play_out(algorithm.generation(generation), evaluator, store.publish)
                 state, record = algorithm.state(), algorithm.record()
                 if generation < first:
                     store.commit(generation, state, record, metrics)

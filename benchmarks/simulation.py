@@ -54,13 +54,13 @@ def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Re
     try:
         with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
             for number_ in range(generations):
-                metrics = play_out(algorithm.generation(number_), evaluator, store)
+                metrics = play_out(algorithm.generation(number_), evaluator, store.publish)
                 store.commit(number_, algorithm.state(), algorithm.record(), metrics)
             store.flush()  # so that tasks name files that stay
             rounds = algorithm.generation(generations)
             request = next(rounds)
             assert request.weights is not None
-            tasks = addressed(replace(request, weights=request.weights.copy()), store)[1]
+            tasks = addressed(replace(request, weights=request.weights.copy()), store.publish)[1]
             rounds.close()
             return Request(None, tasks)
     finally:

@@ -171,9 +171,10 @@ def cell(value: object) -> object:
     return f"{APOSTROPHE * value.startswith(COMPUTED)}{printable(value)}"
 
 
-def notice(text: str) -> None:
-    """Print a line that a user should know, on standard error."""
-    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+def notice(*texts: str) -> None:
+    """Print lines that a user should know, on standard error."""
+    for text in texts:
+        print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def require_callable(progress: object) -> None:

@@ -35,7 +35,7 @@ def generations(session: Session) -> Iterator[Row]:
             return session.leave()
         generation = store.next_generation
         with shortage_named(session.experiment):
-            metrics = play_out(algorithm.generation(generation), session.evaluator, store, session.quarantine)
+            metrics = play_out(algorithm.generation(generation), session.evaluator, store.publish, session.quarantine)
         session.commit(generation, metrics)
         session.report(generation, metrics)
         yield Row(generation, metrics, session.champion, algorithm.changed, store.directory, session)

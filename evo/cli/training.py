@@ -144,8 +144,7 @@ def _say_first(experiment: Experiment, store: Store, display: Display) -> None:
     elif workers.count != "auto" and workers.count > hardware.cores():
         cores = counted(hardware.cores(), "core")
         texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
-    for text in filter(None, [*texts, endless_episodes(experiment)]):
-        notice(text)
+    notice(*filter(None, [*texts, endless_episodes(experiment)]))
     if store.next_generation >= experiment.generations:
         display.say(_nothing_to_do(store.next_generation, experiment.generations))
 

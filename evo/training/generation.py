@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import resource
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +42,7 @@ SHOWN = 4  # options that a shortage of memory names, at most
 NO_SIZES = {"generations", "seed", "every", "block"}
 NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")
 
-
-class Publisher(Protocol):
-    """What takes weights to where players find them."""
-
-    def publish(self, weights: NDArray[np.float32]) -> str:
-        """Return the name that a task calls them by.  # weights [S, P]"""
+Publish = Callable[[NDArray[np.float32]], str]  # takes weights [S, P] to where players find them; returns their name
 
 
 class AskTell:
@@ -97,7 +91,7 @@ class AskTell:
 
 
 def play_out(
-    rounds: Generation, evaluator: Evaluator, publisher: Publisher, quarantine: Quarantine | None = None
+    rounds: Generation, evaluator: Evaluator, publish: Publish, quarantine: Quarantine | None = None
 ) -> Metrics:
     """Publish and play what a generation asks for, until it ends.
 
@@ -108,7 +102,7 @@ def play_out(
     request = next(rounds)
     while True:
         with account.publishing:
-            before, (published, tasks) = published, addressed(request, publisher, published)
+            before, (published, tasks) = published, addressed(request, publish, published)
         account.published(request.weights if published != before else None)
         try:
             with account.playing:
@@ -124,10 +118,10 @@ def play_out(
             return account.close(end.value)
 
 
-def addressed(request: Request, publisher: Publisher, published: str = "") -> tuple[str, list[Task]]:
+def addressed(request: Request, publish: Publish, published: str = "") -> tuple[str, list[Task]]:
     """Return the name of the newest published weights (`published` before this request) and the tasks that use it."""
     if request.weights is not None:
-        published = publisher.publish(request.weights)
+        published = publish(request.weights)
     return published, [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]
 
 
@@ -145,11 +139,11 @@ class Quarantine:
         """Take in a round of the present generation; PoisonError where every candidate ends its workers."""
         self._begin()
         if played.fingerprint.startswith(NOT_DETERMINISTIC) and not self.fingerprint:
-            show(["the environment is not deterministic under its seed: this run cannot be repeated or verified"])
+            notice("the environment is not deterministic under its seed: this run cannot be repeated or verified")
         self.fingerprint = played.fingerprint
         self._keep(played.poisoned, tasks)
         self._round += 1
-        show(self._counted(played.notices))
+        notice(*self._counted(played.notices))
 
     def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> PoisonError:
         """Return the error of a candidate that ends its workers: its name, and the commands to try."""
@@ -194,7 +188,7 @@ class Quarantine:
         if numbers:
             ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
             again = f"replay it alone with: {self._replay(numbers[0])}"
-            show([f"{self._cause(poisoned[0], tasks)}; {ranks} worst; {again}"])
+            notice(f"{self._cause(poisoned[0], tasks)}; {ranks} worst; {again}")
 
     def _cause(self, poison: PoisonError, tasks: Sequence[Task]) -> str:
         numbers = _numbers(poison, tasks)
@@ -207,12 +201,6 @@ class Quarantine:
         if self._round:
             where += ["--round", str(self._round)]
         return registry.command("evo", "replay", str(self._store.directory), *where)
-
-
-def show(notices: Sequence[str]) -> None:
-    """Show a user the notices of an evaluator."""
-    for text in notices:
-        notice(text)
 
 
 def champion_stopped(poison: PoisonError, directory: Path) -> PoisonError:

@@ -68,8 +68,7 @@ class Session(AbstractContextManager["Session"]):
             }
             with shortage_named(experiment):
                 self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
-                for text in (*self.environment.notices, *self.algorithm.notices, *without_effect(experiment)):
-                    notice(text)
+                notice(*self.environment.notices, *self.algorithm.notices, *without_effect(experiment))
                 if store.next_generation and forked is None:
                     self.algorithm.restore(store.load(), store.records())
         except BaseException:
@@ -155,7 +154,7 @@ class Session(AbstractContextManager["Session"]):
         """Validate the finalists of the newest generation, if that was not due; return the champion's mean return."""
         newest, algorithm = self.store.next_generation - 1, self.algorithm
         if not algorithm.due(newest):
-            play_out(algorithm.last(newest), self.evaluator, self.store, self.quarantine)
+            play_out(algorithm.last(newest), self.evaluator, self.store.publish, self.quarantine)
         return algorithm.fitness if algorithm.best is not None else float("nan")
 
     def update_champion(self, *, test: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import inf, isnan
@@ -41,7 +41,7 @@ from evo.records import (
 from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import BLOCK, Score
 from evo.store.checkpoints import Published
-from evo.training.generation import show
+from evo.training.generation import Publish
 from evo.training.validation import EPISODES_PER_TASK
 
 GREEDY = ActionRule()
@@ -50,8 +50,6 @@ TYPICAL_OF = 32  # first test episodes, of which the one of median score is show
 BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
 USUAL_SECONDS = 0.005  # of an episode of a player whose environment states none
 DEADLINE_FACTOR = 4.0  # times as long as expected, on a slow machine
-
-Publish = Callable[[NDArray[np.float32]], str]
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,10 @@ def measure(
     or no call is. PoisonError: the network ends its workers.
     """
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
-    each = (
-        episodes if environment.is_exact else per_task(environment, episodes, EPISODES_PER_TASK)
-    )  # called once a task
+    # An exact function is called once a task.
+    each = episodes if environment.is_exact else per_task(environment, episodes, EPISODES_PER_TASK)
     calls = environment.problem is not None
-    results = _played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule))
+    results = played(publish(weights[np.newaxis]), evaluator, seeds, each, ActionRule(rule), only_finite=False)
     returns = np.concatenate([result.returns for result in results], axis=1)  # [1, E]
     finite = returns[0] != worst_of(returns) if calls else np.array([result.finite[0] for result in results])
     if not (finite.any() if calls else finite.all()):
@@ -121,32 +118,22 @@ def played(
     seeds: NDArray[np.uint64],
     per_task: int = EPISODES_PER_TASK,
     rule: ActionRule = GREEDY,
+    only_finite: bool = True,
     **recorded: Any,
 ) -> Sequence[Result]:
     """Play episodes with the one network of a published file; return a result for every `per_task` of them.
 
-    `recorded` are fields of `Task`. DataError: outputs or rewards are not finite. PoisonError: it ends its workers.
+    `recorded` are fields of `Task`. DataError: outputs or rewards are not finite, where they must be. PoisonError: it
+    ends its workers.
     """
-    results = _played(published, evaluator, seeds, per_task, rule, **recorded)
-    if not all(result.finite[0] for result in results):
-        raise DataError(NOT_FINITE)
-    return results
-
-
-def _played(
-    published: str,
-    evaluator: Evaluator,
-    seeds: NDArray[np.uint64],
-    per_task: int,
-    rule: ActionRule,
-    **recorded: Any,
-) -> Sequence[Result]:
     source = WeightSource.of_row(published=published)
     parts = [Episodes(seeds[first : first + per_task]) for first in range(0, len(seeds), per_task)]
     answer = evaluator.map([Task(source, part, rule, evaluation=True, **recorded) for part in parts])
-    show(answer.notices)
+    notice(*answer.notices)
     for poison in answer.poisoned:
         raise poison  # a score that ranks worst in training is no score here
+    if only_finite and not all(result.finite[0] for result in answer.results):
+        raise DataError(NOT_FINITE)
     return answer.results
 
 

@@ -133,14 +133,14 @@ def _tasks_of_round(
     """Return the parents [S, P] and the tasks of round `number` of a generation, after playing those before it."""
     request = next(rounds)
     parents = np.empty((0, experiment.network().size), np.float32) if request.weights is None else request.weights
-    name, tasks = addressed(request, published)
+    name, tasks = addressed(request, published.publish)
     if number:
         with closing(evaluator_of(experiment, published.directory)) as evaluator:
             try:
                 for _ in range(number):
                     request = rounds.send(evaluator.map(tasks).results)
                     parents = parents if request.weights is None else request.weights
-                    name, tasks = addressed(request, published, name)
+                    name, tasks = addressed(request, published.publish, name)
             except StopIteration as end:
                 raise ConfigurationError(f"--round: the generation has no round {number}") from end
     return parents, tasks

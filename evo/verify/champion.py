@@ -32,8 +32,9 @@ from evo.store.policy import INVALID_STATE, Policy
 from evo.store.run import Run
 from evo.training import testing
 from evo.training.beginning import make_algorithm
+from evo.training.generation import Publish
 from evo.training.session import NAMED_BY
-from evo.training.testing import Publish, playing
+from evo.training.testing import playing
 from evo.training.validation import Validated
 from evo.verify.verification import Evidence, Report
 

@@ -27,7 +27,7 @@ from evo.store.metrics import MetricsFile, finite
 from evo.store.policy import INVALID_STATE
 from evo.store.run_directory import require_run_directory
 from evo.training.beginning import make_algorithm
-from evo.training.generation import Publisher, addressed, play_out
+from evo.training.generation import Publish, addressed, play_out
 from evo.training.testing import playing
 from evo.training.validation import Validated
 from evo.verify import champion
@@ -70,7 +70,7 @@ def verify(
         report.unknown.append("nothing is replayed, for what it needs is not that of the run")
     elif evidence.lines:
         with playing(evidence.experiment) as (evaluator, published):
-            Replayer(evidence, evidence.experiment, evaluator, published, report, found, show).play(count)
+            Replayer(evidence, evidence.experiment, evaluator, published.publish, report, found, show).play(count)
     return report
 
 
@@ -81,7 +81,7 @@ class Replayer:
     evidence: Evidence
     experiment: Experiment
     evaluator: Evaluator
-    publisher: Publisher
+    publish: Publish
     report: Report
     champion: Champion | None  # None: there is none, or it is not of this run
     show: Callable[[str], None]
@@ -97,7 +97,7 @@ class Replayer:
             self.report.not_replayable += sum(map(candidates, self.evidence.lines))
             return
         if self.champion is not None:
-            measure(self.champion, self.experiment, self.evaluator, self.publisher.publish, self.report)
+            measure(self.champion, self.experiment, self.evaluator, self.publish, self.report)
         with self._algorithm:
             if count is None:
                 self._everything()
@@ -213,7 +213,7 @@ class Replayer:
             rounds = algorithm.training(generation)
             request = next(rounds)
             rounds.close()
-            _, tasks = addressed(request, self.publisher)
+            _, tasks = addressed(request, self.publish)
             ends = np.cumsum([len(task.weights) for task in tasks])
             agree = generation in self.evidence.records and ends[-1] == candidates(line)
             agree &= self._poisoned(line) is None
@@ -245,7 +245,7 @@ class Replayer:
             players = self.evaluator
             if poisoned is not None:
                 players = PoisonSkipped(self.evaluator, poisoned, self.experiment.make_environment())
-            metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
+            metrics = play_out(algorithm.generation(line.generation), players, self.publish)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}
             champion = self._champion_of(line)
@@ -279,7 +279,7 @@ class Replayer:
         """Return whether a replayed generation arrives at the champion, which may be of a validation at a run's end."""
         state = algorithm.state()
         if line.generation == champion.about["generations"] - 1 and not algorithm.due(line.generation):
-            play_out(algorithm.last(line.generation), players, self.publisher)
+            play_out(algorithm.last(line.generation), players, self.publish)
         found = has_champion(champion, algorithm)
         algorithm.restore_champion(state)
         return bool(found)

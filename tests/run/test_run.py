@@ -440,7 +440,7 @@ def test_tasks_name_the_weights_that_were_published_last(tmp_path: Path) -> None
 
     evaluator = Echo()
     with Store.create(tmp_path / "run", "", {}) as store:
-        metrics = play_out(generation(), evaluator, store)
+        metrics = play_out(generation(), evaluator, store.publish)
         ones, zeros = store.publish(np.ones((1, 3), np.float32)), store.publish(np.zeros((1, 3), np.float32))
     assert evaluator.asked == [["", ""], [ones, ones], [ones, ones], [zeros, zeros]]
     assert metrics["frames"] == 3

@@ -88,7 +88,7 @@ def publisher(clock: Clock) -> Any:
         clock.now += 0.25
         return "published/a.h5"
 
-    return SimpleNamespace(publish=publish)
+    return publish
 
 
 @pytest.mark.long
