@@ -160,10 +160,6 @@ class Starts(NamedTuple):
         """Return what the results of a run depend on."""
         return [part for part in (self.searches, *self.stages, *self.enough) if part < math.inf]
 
-    def in_unit(self, unit: float) -> Starts:
-        """Return these for records in which a mean return of 1 is `unit`."""
-        return self._replace(enough=tuple(enough * unit for enough in self.enough))
-
 
 ONE_SEARCH = Starts()
 

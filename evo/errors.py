@@ -177,6 +177,16 @@ def notice(*texts: str) -> None:
         print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
+def notice_once(text: str, about: object = None) -> None:
+    """Print a notice, once in a process for what it is about, or for its text."""
+    if (about or text) not in _noticed:
+        _noticed.add(about or text)
+        notice(text)
+
+
+_noticed = set[object]()
+
+
 def require_callable(progress: object) -> None:
     """Raise ConfigurationError unless `progress` is callable."""
     if progress is not None and not callable(progress):

@@ -299,10 +299,10 @@ def keep_from_libraries() -> None:
         os.dup2(2, 1)
 
 
-def outlive_parent() -> None:
-    """Undo `WITH_ITS_PARENT`: this process sees by itself that its parent is gone."""
+def end_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have Linux send this process a signal as soon as its parent is gone; 0: it sees that by itself."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
 
 
 @contextmanager
@@ -316,8 +316,7 @@ def fork_doing(work: Callable[[], object]) -> Iterator[None]:
         return
     if not child:
         with suppress(BaseException):
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            end_with_parent()
             if os.getppid() == parent:
                 work()
         os._exit(0)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from evo.environment import Environment, Frame, as_float32, real_array
 from evo.environments.observations import WrongObservation, fits, shown
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, notice, notice_once
 from evo.plugins import directory, mistakes
 from evo.process import ALONE, is_passed_on
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
@@ -341,9 +340,3 @@ def made(make: Callable[[], Any]) -> Any:
 def _close() -> None:
     for one in list(IN_PROCESS):
         one.close()
-
-
-@cache
-def notice_once(text: str) -> None:
-    """Print a notice at once, and once per process."""
-    notice(text)

@@ -143,7 +143,7 @@ def encode(arrays: Arrays) -> bytes:
 def pieces(arrays: Arrays) -> list[Piece]:
     """Return the bytes of `encode` in pieces; a large array is a piece of its own and is not copied."""
     stored = dict(sorted(checked(arrays).items()))
-    between, end = frame(layouts(stored))
+    between, end = _frame(tuple(layouts(stored).items()))
     found: list[Piece] = []
     for gap, name in between:
         found += [gap, stored[name].reshape(-1).view(np.uint8).data]
@@ -151,14 +151,9 @@ def pieces(arrays: Arrays) -> list[Piece]:
     return whole if sum(array.nbytes for array in stored.values()) >= LARGE else [b"".join(whole)]
 
 
-def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Return the bytes before each array of such a file, in file order, and those after the last one."""
-    return _frame(tuple(expected.items()))
-
-
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32)  # libhdf5 takes many times as long as a copy does
 def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Implement `frame`, cached: libhdf5 takes many times as long as a copy does."""
+    """Return the bytes before each array of such a file, in file order, and those after the last one."""
     image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
     sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
     between, at = [], 0

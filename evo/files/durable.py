@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from evo.errors import ConfigurationError, DataError, EvoError, ResourceError
 from evo.toml import MOST_DIGITS
@@ -272,26 +272,13 @@ def append(descriptor: int, data: bytes, *, durable: bool) -> None:
         raise
 
 
-class Flushed(Protocol):
-    """What a deadline needs of a store."""
-
-    directory: Path
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process writes it."""
-
-    def flush(self) -> None:
-        """Make everything that is pending durable; RuntimeError: it is closed."""
-
-
-_stores = weakref.WeakSet[Flushed]()  # that this process writes
+_stores = weakref.WeakSet[Any]()  # that this process writes, each of them a `Store`
 
 
 class Deadline:
-    """A thread that flushes a store before anything in it is pending for too long; it starts when first needed."""
+    """A thread that flushes a `Store` before anything in it is pending for too long; it starts when first needed."""
 
-    def __init__(self, store: Flushed) -> None:
+    def __init__(self, store: Any) -> None:
         self.since = math.inf  # monotonic time of the oldest pending commit
         self._store, self._closed = weakref.ref(store), threading.Event()
         self._thread: threading.Thread | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evo.environment import Shown
-from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
+from evo.errors import ConfigurationError, EvoError, did_you_mean, notice_once
 from evo.games.faults import endless_named, undefined_in, unseeded_in
 from evo.games.pictures import Picture
 from evo.games.plain import PlainGame, random_action
@@ -87,15 +87,13 @@ def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
 
 def _notice_faint(module: str, rewards: Sequence[float]) -> None:
     faint = [reward for reward in rewards if round(1000 * reward) == 0 and abs(reward) > NOISE]
-    if not faint or module in _noticed:
+    if not faint:
         return
-    _noticed.add(module)
+    what = f"step returned the reward {faint[0]:g}, which counts as 0: rewards are kept in thousandths"
     if all(round(1000 * reward) == 0 for reward in rewards):
         largest = f"{max(map(abs, faint)):g}"
-        notice(f"game {module}: rewards up to {largest} count as 0, as they are rounded to thousandths; scale them up")
-    else:
-        returned = f"step returned the reward {faint[0]:g}, which counts as 0"
-        notice(f"game {module}: {returned}: rewards are kept in thousandths")
+        what = f"rewards up to {largest} count as 0, as they are rounded to thousandths; scale them up"
+    notice_once(f"game {module}: {what}", (module, "rewards"))
 
 
 def _check_beginnings(one: PlainGame, other: PlainGame) -> None:
@@ -319,6 +317,3 @@ def _failed(game: PlainGame, function: str, error: Exception) -> ConfigurationEr
 
 def _broken(module: str, function: str, text: str) -> ConfigurationError:
     return ConfigurationError(f"game {module}: {function}{' ' if function else ''}{text}")
-
-
-_noticed: set[str] = set()  # modules of games with rewards that count as 0

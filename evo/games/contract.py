@@ -242,9 +242,7 @@ class CompiledGame:
     masked: bool = False  # whether actions may be ruled out
     continuous: bool = False  # whether an action is `actions` numbers, float64 [A], not one of `actions` choices
     players: int = 1
-    opponents: tuple[
-        int, ...
-    ] = ()  # of which each episode draws one for the other seats: -1 at random, -2 - n baseline n
+    opponents: tuple[int, ...] = ()  # an episode draws one for the other seats: -1 at random, -2 - n baseline n
     epsilon: float = 0.0  # share of random actions of networks that play the other seats
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
     made_by: tuple[Any, ...] = ()  # a function and its arguments that make it, also in another process

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, notice, notice_once
 from evo.plugins.mistakes import long_calls_named
 
 EVERY = 2.5  # seconds between looks at a call; one that is seen twice is reported
@@ -125,25 +125,18 @@ def unknown_end(module: str, seed: int, steps: int) -> ConfigurationError:
 
 def note_observation(module: str, seed: int, steps: int, seen: Callable[[], Any]) -> None:
     """Note, once, what of an observation is not finite, if anything is; `seen` returns it."""
-    if (module, "observe") in _told or np.isfinite(shown := seen()).all():
+    if np.isfinite(shown := seen()).all():
         return
     place = tuple(np.argwhere(~np.isfinite(shown))[0].tolist())
     what = f"observe wrote {shown[place]:g} to out{list(place)}"
-    _tell(module, "observe", broken_in_play(module, seed, steps, what, "no action follows from it"))
+    notice_once(str(broken_in_play(module, seed, steps, what, "no action follows from it")), (module, "observe"))
 
 
 def note_return(module: str, seed: int, steps: int, lost: bool) -> None:
     """Note, once, why an episode has no return: a reward that was `lost`, or the sum of all."""
-    what = (
-        "step gave a reward that is not finite or beyond two million" if lost else "rewards add up beyond 4.4 billion"
-    )
-    _tell(module, "step", broken_in_play(module, seed, steps, what, "such an episode has no return"))
-
-
-def _tell(module: str, function: str, what: Exception) -> None:
-    if (module, function) not in _told:
-        _told.add((module, function))
-        notice(str(what))
+    beyond = "step gave a reward that is not finite or beyond two million"
+    what = beyond if lost else "rewards add up beyond 4.4 billion"
+    notice_once(str(broken_in_play(module, seed, steps, what, "such an episode has no return")), (module, "step"))
 
 
 def broken_match(module: str, seed: int, steps: int, baseline: int | None, actions: int) -> ConfigurationError:
@@ -179,6 +172,3 @@ def _call(
         if call is not None and frame.f_code.co_filename == call.f_code.co_filename:
             where = f"{names[call.f_code]} ({Path(frame.f_code.co_filename).name}:{line})"
     return call, where
-
-
-_told: set[tuple[str, str]] = set()  # modules of games, and their functions of which a note has told

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.environment import Environment
-from evo.environments.instances import OPEN, Instance, notice_once
-from evo.errors import ConfigurationError
+from evo.environments.instances import OPEN, Instance
+from evo.errors import ConfigurationError, notice_once
 from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score, actions_for
 from evo.plugins import mistakes
 from evo.process import ALONE

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.environment import Environment
-from evo.environments.instances import OPEN, Kept, notice_once
+from evo.environments.instances import OPEN, Kept
+from evo.errors import notice_once
 from evo.games.hidden_states import hidden_states
 from evo.games.step import FOLLOWED, SLOTS, Score, actions_for
 from evo.randomness.streams import episode_seed

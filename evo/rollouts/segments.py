@@ -121,9 +121,7 @@ class SegmentBuffers:
         if self.envs.memory is not None:
             self._begins = self.envs.memory.reshape(-1, memory).copy()  # by environment, then by player
         actions = actions_for(game, rows) if actions is None else actions.reshape(rows, *actions.shape[2:])
-        self.recorder = Recorder.of_game(
-            game, actions, rows, outputs, memory
-        )  # memory that is not written costs nothing
+        self.recorder = Recorder.of_game(game, actions, rows, outputs, memory)  # what is not written costs nothing
         self.ended = Ended.empty(rows + (game.players > 1), metrics)  # and one of which nothing is seen
 
     @property

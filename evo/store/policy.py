@@ -150,6 +150,7 @@ def setup_of(
     environment = curriculum.environment(0)
     first = None if environment.problem is None else environment.problem.first
     threads = min(hardware.cores(), experiment.workers.processes)
+    searches = ONE_SEARCH if experiment.learns else experiment.run.searches
     recorded = unit_of(np.empty(0, environment.returns_type)) * experiment.options.episodes_per_candidate()
     return Setup(
         seed=experiment.run.seed,
@@ -159,7 +160,7 @@ def setup_of(
         learner=experiment.learner.with_default_threads(threads) if experiment.learns else None,
         start=first if start is None else start,
         curriculum=curriculum if curriculum.training or curriculum.evaluation.opponents else None,
-        starts=ONE_SEARCH if experiment.learns else experiment.run.searches.in_unit(recorded),
+        starts=searches._replace(enough=tuple(mean * recorded for mean in searches.enough)),
     )
 
 

@@ -9,7 +9,6 @@ A clean process, the opener, has imported what children need and forks one for e
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
@@ -33,6 +32,7 @@ from evo.files.arrays import Layout, arrays_below, decode, entries
 from evo.files.durable import open_regular, resources, write_all
 from evo.files.layout import LARGEST_CHAMPION
 from evo.networks.onnx_file import BEGINNING
+from evo.process import end_with_parent
 from evo.store.champion import (
     ABOUT_LARGEST,
     Champion,
@@ -47,7 +47,6 @@ WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
 MEMORY = 128 << 20  # bytes, added to the libraries and four times the size of the file
 LIBRARIES = 512 << 20  # bytes of address space that Python, NumPy and HDF5 take, at most
-PR_SET_PDEATHSIG = 1
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from evo.store.sandbox import serve; serve()"
 ENVIRONMENT = {
     "HDF5_PLUGIN_PRELOAD": "::",  # load no filter plugins
@@ -198,8 +197,7 @@ def _end_with_parent() -> None:
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    end_with_parent()
     reader = select.poll()
     reader.register(1, 0)  # an error is always reported
     if reader.poll(0):  # the parent was gone before

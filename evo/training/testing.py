@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, evaluator_of
 from evo.environment import Environment, Shown, per_task
-from evo.environments.instances import OPEN, notice_once
-from evo.errors import ConfigurationError, DataError, counted, notice
+from evo.environments.instances import OPEN
+from evo.errors import ConfigurationError, DataError, counted, notice, notice_once
 from evo.files.layout import PUBLISHED
 from evo.plugins import directory
 from evo.randomness.streams import seeds_of_test_episodes
@@ -142,17 +142,13 @@ def _bounds_that_hold(environment: Environment, scores: Sequence[float]) -> tupl
     bounds = environment.score_bounds
     if bounds is None or bounds[0] <= min(scores) <= max(scores) <= bounds[1]:
         return bounds
-    if bounds not in _do_not_hold:
-        _do_not_hold.add(bounds)
-        score = min(scores) if min(scores) < bounds[0] else max(scores)
-        notice(
-            f"score_bounds of the environment are {bounds[0]:g} to {bounds[1]:g}, and a test episode scores {score:g}: "
-            "intervals are computed without them; correct them"
-        )
+    score = min(scores) if min(scores) < bounds[0] else max(scores)
+    notice_once(
+        f"score_bounds of the environment are {bounds[0]:g} to {bounds[1]:g}, and a test episode scores {score:g}: "
+        "intervals are computed without them; correct them",
+        bounds,
+    )
     return None
-
-
-_do_not_hold: set[tuple[float, float]] = set()
 
 
 def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float64]:

@@ -183,9 +183,6 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
     missing = []
     named = [line for line in evidence.lines if population_file(line.generation) in line.files]
     for line in named:
-        if not os.path.lexists(evidence.directory / population_file(line.generation)):
-            missing.append(line)
-            continue
         try:
             read_state(evidence.directory, line)
             good.add(line.generation)
@@ -193,7 +190,7 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
             if os.path.lexists(evidence.directory / population_file(line.generation)):
                 report.disagrees.append(str(error))
             else:
-                missing.append(line)  # the run has since removed it
+                missing.append(line)  # or the run has just removed it
     # Where the manifest is broken, retention may have removed these checkpoints for later ones.
     wanted = [] if evidence.manifest.broken else [line for line in named[-KEEP_LAST:] if line in missing]
     size = (evidence.directory / MANIFEST).stat().st_size

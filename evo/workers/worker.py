@@ -31,7 +31,7 @@ from evo import clock
 from evo.environments.instances import IN_PROCESS, OPEN
 from evo.errors import DeviceLostError, DeviceMemoryError, ResourceError, counted
 from evo.plugins import directory, mistakes
-from evo.process import outlive_parent
+from evo.process import end_with_parent
 from evo.records import Player
 from evo.workers.channel import OUT_OF_MEMORY, Channel, Ending, Failed, GivesUp, Packed, Ready, WorkerSpec
 
@@ -73,7 +73,7 @@ def serve_forks(descriptor: int) -> NoReturn:
                     named(spec.prepare)(spec.context)
                 if left := _left(before):
                     spec = replace(spec, start="spawn")
-            outlive_parent()
+            end_with_parent(0)
             control.send((clock.wall.paused_seconds, left))
         except BaseException as error:
             control.send(Failed.of(error))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo import errors
 from evo.errors import ConfigurationError
-from evo.games import faults
 from evo.records import Episodes, Result, Segment, Task
 from evo.testing.environments import EMPTY, FRESH, Plain, rollout_of
 from tests.helpers.games import module_of
@@ -89,7 +89,7 @@ def test_a_metric_beyond_32_bits_is_the_same_compiled_or_not(late: Any) -> None:
 def test_what_is_not_finite_is_noted_once_and_an_unknown_end_is_an_error(
     segment: bool, late: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faults, "_told", set())
+    monkeypatch.setattr(errors, "_noticed", set())
     for fault, told in NOTES.items():
         rollout = rollout_of(environment_of(late, fault))
         play = Segment(rollout.environment.game.begin(SEEDS), 215) if segment else Episodes(SEEDS)
