@@ -11,10 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evo.config.contents import opponents_named
-from evo.config.differences import difference
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
+from evo.config.identity import difference, opponents_named
 from evo.errors import (
     ConfigurationError,
     DataError,
@@ -25,8 +24,8 @@ from evo.errors import (
     counted,
     first_line,
 )
-from evo.files.arrays import FORKED_FROM, first_run
-from evo.files.layout import CHAMPION, MANIFEST, START, distinguished
+from evo.files.arrays import first_run
+from evo.files.layout import CHAMPION, FORKED_FROM, MANIFEST, START, distinguished
 from evo.plugins import code
 from evo.records import NOTHING, Spent
 from evo.store.champion import Score

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.config.checking import FIXED, PROVENANCE, checked, forget_hosts, play_here
-from evo.config.contents import CONTENT, by_copies, content_of, copies_in, names_in, opponents_named
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile, Hosts
+from evo.config.identity import CONTENT, by_copies, content_of, copies_in, names_in, opponents_named
 from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, did_you_mean, path_of, printable

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from evo.errors import DataError, first_line
 from evo.files.durable import canonical_json
+from evo.files.layout import FORKED_FROM
 
 NUMBERS = count()  # of the files in memory that this process has made
 
@@ -35,7 +36,6 @@ Piece = bytes | memoryview
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 MOST_ARRAYS = 1024
 LARGE = 1 << 20  # bytes of arrays from which on they are written without copying them
-FORKED_FROM = "forked_from"  # of a fork's identity: h[-1] of the first "run", and the hash of the "state" that it has
 
 _SMALL = 64  # smaller arrays are copied: empty and zero-dimensional ones have no usable memoryview
 _WORTHWHILE = 1 << 16  # bytes of the smallest array that is kept

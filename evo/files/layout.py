@@ -9,6 +9,7 @@ from pathlib import Path
 from evo.errors import DataError, closest
 from evo.version import __version__
 
+FORKED_FROM = "forked_from"  # of a fork's identity: h[-1] of the first "run", and the hash of the "state" that it has
 FORMAT = 2  # of manifest, champion, resolved configuration and a sweep's journal (docs/file-formats.md)
 CONFIG, MANIFEST = "config.resolved.toml", "manifest.jsonl"
 POPULATION, RECORDS, PUBLISHED, DAMAGED = "population", "records", "published", "damaged"

@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from evo.config.contents import by_copies, opponents_named
-from evo.config.differences import MODEL
 from evo.config.experiment import Experiment
+from evo.config.identity import MODEL, by_copies, opponents_named
 from evo.errors import EvoError, counted, printable_lines
 from evo.files.layout import START
 from evo.networks.keras_models import layers_of

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.checking import PROVENANCE
-from evo.config.contents import of_copies
-from evo.config.differences import difference
 from evo.config.environments import stored
 from evo.config.experiment import Experiment
+from evo.config.identity import difference, of_copies
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, first_line, notice, path_of, printable
 from evo.files import lock

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from evo.config.contents import CONTENT
+from evo.config.identity import CONTENT
 from evo.errors import ConfigurationError, DataError, printable
 from evo.files.durable import read_file, replace_file, resources, sync_directory, with_checksum, without_checksum
 from evo.files.layout import FORMAT, check_format

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.comparison.runs import PlannedRun, with_copies
-from evo.config.contents import CONTENT, as_named, contents_in, opponents_named
 from evo.config.experiment import Experiment
+from evo.config.identity import CONTENT, as_named, contents_in, opponents_named
 from evo.config.sections import amount_text
 from evo.errors import (
     ConfigurationError,

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.contents import CONTENT, by_copies, copies_in, opponents_named
 from evo.config.experiment import Experiment
+from evo.config.identity import CONTENT, by_copies, copies_in, opponents_named
 from evo.environment import Environment, per_task
 from evo.errors import ConfigurationError, DataError, counted, notice, path_of
-from evo.files.arrays import FORKED_FROM, first_run
+from evo.files.arrays import first_run
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.layout import CHAMPION, CONFIG, LARGEST_CHAMPION, START, near
+from evo.files.layout import CHAMPION, CONFIG, FORKED_FROM, LARGEST_CHAMPION, START, near
 from evo.networks.likeness import refuse_unlike
 from evo.networks.model_files import arrays_of
 from evo.networks.network import Network
@@ -34,9 +34,8 @@ from evo.store.policy import algorithm_of, setup_of
 from evo.store.run_directory import in_free_directory, provenance, refuse_existing
 from evo.store.sandbox import read_champion
 from evo.store.store import Store
-from evo.training.resumption import refuse_another
+from evo.training.refusals import refuse_another, refuse_another_view
 from evo.training.validation import EPISODES_PER_TASK, Validated
-from evo.training.views import refuse_another_view
 from evo.workers import devices
 
 SHOWN = 4  # differing arrays that a message names, at most

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.contents import of_copies
-from evo.config.differences import ARITHMETIC, difference
 from evo.config.environments import require_plug_ins
 from evo.config.experiment import LEARNING_RULES, OTHER_OPTIONS, Experiment
+from evo.config.identity import ARITHMETIC, difference, of_copies
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError, counted, printable
 from evo.files.arrays import array_digest

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.config.checking import FIXED
-from evo.config.differences import difference
 from evo.config.environments import require_plug_ins
 from evo.config.experiment import Experiment
+from evo.config.identity import difference
 from evo.config.sections import RunOptions
 from evo.errors import ConfigurationError, DataError
 from evo.files.layout import FORMAT

@@ -15,8 +15,8 @@ import pytest
 from pydantic import ValidationError
 
 import evo
-from evo.config.differences import difference
 from evo.config.experiment import Experiment
+from evo.config.identity import difference
 from evo.environments import gymnasium as gymnasium_environment
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError

@@ -12,7 +12,7 @@ import pytest
 
 import evo
 from evo.comparison.file import ComparisonFile
-from evo.config.differences import difference
+from evo.config.identity import difference
 from evo.version import __version__
 from tests.helpers.calling import called, summary_of
 from tests.helpers.sampling import sampled

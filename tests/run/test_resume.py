@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from evo.config.differences import difference
 from evo.config.experiment import Experiment
+from evo.config.identity import difference
 from evo.files.arrays import first_hash
 from evo.files.layout import CONFIG
 from evo.networks.chain import Branch

@@ -24,7 +24,7 @@ from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
 from evo.training import beginning
 from evo.training.beginning import fit, keep
-from evo.training.views import refuse_another_view
+from evo.training.refusals import refuse_another_view
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401

@@ -17,10 +17,9 @@ import pytest
 
 from evo.comparison import training
 from evo.comparison.runs import PlannedRun, place_of, runs_in
-from evo.config.contents import CONTENT, contents_in
-from evo.config.differences import difference
 from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment
+from evo.config.identity import CONTENT, contents_in, difference
 from evo.config.sections import ValidationOptions
 from evo.environment import Curriculum
 from evo.errors import ConfigurationError

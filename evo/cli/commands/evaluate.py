@@ -65,7 +65,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
 
 def _changed(ours: Experiment, other: Experiment) -> list[str]:
     """Return a line for every option of the environment that another experiment has otherwise than the run."""
-    from evo.config.differences import difference
+    from evo.config.identity import difference
 
     one, another = ({"environment": each.environment.model_dump()} for each in (ours, other))
     return difference(one, another) or ["no option differs from those of the run"]

@@ -18,9 +18,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Resume the run; without --fork, no option may change its results."""
-    from evo.config.differences import difference
     from evo.config.environments import stored
     from evo.config.experiment import Experiment
+    from evo.config.identity import difference
     from evo.files.durable import resources
     from evo.files.layout import CONFIG
 

@@ -1,17 +1,47 @@
-"""Whether a champion saw and did what a network of a run sees and does, where their arrays have the same shapes."""
+"""Refuses to go on with a run of other options or code, or from a champion that saw or did something else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from evo.config.experiment import Experiment
+from evo.config.identity import difference
 from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, counted
+from evo.files.layout import START
 from evo.options import EnvironmentOptions
-from evo.plugins import registry
+from evo.plugins import code, registry
+from evo.store.sandbox import read_champion
+from evo.store.store import Store
 from evo.toml import value_text
 
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
+
+
+def refuse_another(experiment: Experiment, store: Store) -> None:
+    """Raise ConfigurationError where a run was begun with other keys that change results than an experiment has."""
+    now, start = experiment.identity(), list[str]()
+    problem = experiment.make_environment().problem if code.GAME in now else None
+    if problem is not None and now["init_from"] != store.identity.get("init_from"):
+        file = store.directory / START
+        first = read_champion(file).weights if file.exists() else np.zeros_like(problem.first)
+        if store.identity.get(code.GAME) == {"sources": problem.digest(first)}:  # with that start all is the same
+            now |= {key: store.identity[key] for key in (code.GAME, "init_from")}
+            start = ["start: its numbers differ from those that the run began with"]
+    changed = start + difference(store.identity, now, experiment.environment)
+    if changed:
+        other = code.changes(store.identity, now)
+        elsewhere = "resume it with --fork NAME"
+        of_script = any(code.OF_SCRIPT in line for line in other)
+        if of_script or registry.HERE in str(experiment.environment.id).split(":"):  # none that a command has
+            elsewhere = "choose another run_dir"
+        restored = "restore that code" if other else "start from those" if start else ""
+        advice = [f"{restored}, or go on in another run: {elsewhere}"] if restored else []
+        what = "code" if other == changed else "options"
+        raise ConfigurationError(f"{store.directory} was begun with other {what}:", *changed, *advice)
 
 
 def refuse_another_view(environment: object, ours: EnvironmentOptions) -> None:

@@ -1,4 +1,4 @@
-"""Digests of the champions' files that an experiment names, by which its identity knows them."""
+"""What an identity says of champions' files, which it knows by their contents, and how two identities differ, in words."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.errors import ConfigurationError, DataError, ResourceError, printable
 from evo.files.durable import read_file
-from evo.files.layout import CHAMPION, LARGEST_CHAMPION, NETWORKS, OPPONENT, near
+from evo.files.layout import CHAMPION, FORKED_FROM, LARGEST_CHAMPION, NETWORKS, OPPONENT, near
 from evo.games.declaration import GameOptions
 from evo.mistakes import shown
+from evo.networks.keras_models import layers_of
 from evo.networks.model_files import refuse_graph
 from evo.options import EnvironmentOptions
+from evo.plugins import code
+from evo.toml import value_text
 
 CONTENT = "content of "  # keys of an identity, with the name that a run's copy of a file of opponents has
+ARITHMETIC = "learner.arithmetic"  # of an identity
+MODEL = "environment.model"  # of an identity: the description of a Keras model
 
 
 def content_of(option: str, path: Path) -> str:
@@ -63,10 +68,9 @@ def by_copies(identity: Mapping[str, Any]) -> dict[str, Any]:
     if not copies or not isinstance(environment, Mapping):
         return found
     renamed = dict(_renamed(environment, copies))
-    if isinstance(changes := environment.get("training"), list):
-        renamed["training"] = [_renamed(one, copies) for one in changes]
-    elif changes:
-        renamed["training"] = _renamed(changes, copies)
+    if changes := environment.get("training"):
+        several = isinstance(changes, list)
+        renamed["training"] = [_renamed(one, copies) for one in changes] if several else _renamed(changes, copies)
     contents = {CONTENT + name: CONTENT + copy for name, copy in copies.items()}
     return {contents.get(key, key): value for key, value in (found | {"environment": renamed}).items()}
 
@@ -101,6 +105,53 @@ def _files(table: object) -> list[str]:
 def _renamed(table: Any, copies: Mapping[str, str]) -> Any:
     files = [copies[name] for name in _files(table)]
     return {**table, "opponents": {**table["opponents"], "files": files}} if files else table
+
+
+def difference(
+    one: Mapping[str, Any], other: Mapping[str, Any], options: EnvironmentOptions | None = None
+) -> list[str]:
+    """Return a line for every key that differs; arithmetic stands for all that it depends on, code comes last.
+
+    Names of files in lines are those in `options`.
+    """
+    one, other = by_copies(one), by_copies(other)
+    others = (code.PLUGINS, FORKED_FROM)
+    ours, theirs = (_flat({key: value for key, value in each.items() if key not in others}) for each in (one, other))
+    keys, common = sorted(ours.keys() | theirs.keys()), ours.keys() & theirs.keys()
+    keys = [key for key in keys if key in common or not key.startswith(CONTENT)]  # others are in the environment
+    differing = [key for key in keys if ours.get(key) != theirs.get(key)]
+    if ARITHMETIC in differing:
+        differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
+    if one.get(code.GAME) and other.get(code.GAME):
+        differing = [key for key in differing if not key.startswith(f"{code.GAME}.")]
+    names = {key: key if options is None else as_named(key, options) for key in differing}
+    return [_line(key, name, ours, theirs) for key, name in names.items()] + code.changes(one, other)
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
+    return flat
+
+
+def _line(key: str, name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return the line of a key; of a Keras model it has the layers, since its description is no text for a reader."""
+    one, other = (_text(values, key) for values in (ours, theirs))
+    if key == MODEL:
+        one, other = (layers_of(values.get(key)) for values in (ours, theirs))
+        if one == other:
+            return f"{key}: another Keras model, of the same layers ({one}) with other options or fixed weights"
+    return f"{printable(name)}: {one} in the run, {other} now"
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    if values.get(key) is None:
+        return "nothing"
+    try:
+        return value_text(values[key])
+    except TypeError:  # from a manifest that no run has written
+        return "a value that TOML does not have"
 
 
 def of_copies(changed: Sequence[str]) -> dict[str, str]:
