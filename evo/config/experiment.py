@@ -23,7 +23,7 @@ from evo.plugins import code, registry, script
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
 from evo.toml import plain, section_text
-from evo.workers.options import LearnerDevices, WorkersOptions
+from evo.workers.options import CANDIDATES_ON_GPU, LearnerDevices, WorkersOptions
 
 LEARNING_RULES = "environment.training_generations, version"  # of an identity
 OTHER_OPTIONS = (
@@ -232,8 +232,10 @@ class Experiment:
 
     @property
     def candidates_per_task(self) -> int:
-        """The number of candidates that play in one task."""
-        usual = self.workers.usual_candidates(self.inference, self.options.candidates_per_task(self.network().flops))
+        """The number of candidates that play in one task: more where all workers launch them on GPUs."""
+        usual = self.options.candidates_per_task(self.network().flops)
+        if self.workers.on_gpu and self.inference == "lanes" and self.workers.count == "auto":
+            usual = max(usual, CANDIDATES_ON_GPU)
         each = per_task(self.make_environment(), self.options.candidates(), usual)
         return self.workers.candidates_per_task or each
 

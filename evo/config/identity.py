@@ -1,4 +1,4 @@
-"""What an identity says of champions' files, which it knows by their contents, and how two identities differ, in words."""
+"""What identities say of champions' files, which they know by contents, and how two of them differ, in words."""
 
 from __future__ import annotations
 

@@ -65,10 +65,9 @@ class Policy:
         """
         scores = self.scores(observations)[..., : self.network.actions]
         if self._continuous:
-            bounds = self._environment.action_bounds
-            return (
-                scores if bounds is None else np.clip(scores, *bounds).astype(getattr(bounds[0], "dtype", scores.dtype))
-            )
+            if (bounds := self._environment.action_bounds) is None:
+                return scores
+            return np.clip(scores, *bounds).astype(getattr(bounds[0], "dtype", scores.dtype))
         if action_masks is not None:
             masks = real_array(action_masks)
             if masks.shape not in (scores.shape, scores.shape[-1:]):

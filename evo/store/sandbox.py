@@ -150,9 +150,9 @@ def unpack_model(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
     """Return the facts, as text, and the flat weights [P] of a champion or a model; DataError where it is invalid."""
     from evo.networks.onnx_import import layers_of_onnx
 
-    if data.startswith(ZIP):
-        return unpack_keras(data, source)
     try:
+        if data.startswith(ZIP):
+            return unpack_keras(data, source)
         if data.startswith(BEGINNING):
             found = layers_of_onnx(data)
             weights = found.weights().astype("<f4", copy=False)
@@ -169,23 +169,16 @@ def unpack_model(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
 
 
 def unpack_keras(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
-    """Return the facts, as text, and the flat weights [P] of a .keras archive; DataError: it is damaged, or unknown."""
+    """Return the facts, as text, and the flat weights [P] of a .keras archive; raises also what reading layers does."""
     from evo.networks.keras_import import WEIGHTS, layers_in, member
 
-    try:
-        found = layers_in(data)
-        network = found.network()
-        layers = network_layers(network)
-        expected = {
-            path: Layout("<f4", shape) for (path, _), (_, shape) in zip(found.arrays, layers, strict=True) if path
-        }
-        arrays = decode(member(data, WEIGHTS, LARGEST_CHAMPION), expected, source, others=True)
-    except (ConfigurationError, ValueError) as error:
-        raise DataError(f"{source}: {error}") from error
-    parts = [
-        arrays[path].ravel() if path else np.full(shape, fill, np.float32).ravel()
-        for (path, fill), (_, shape) in zip(found.arrays, layers, strict=True)
-    ]
+    found = layers_in(data)
+    network = found.network()
+    layers = network_layers(network)
+    places = [(path, fill, shape) for (path, fill), (_, shape) in zip(found.arrays, layers, strict=True)]
+    expected = {path: Layout("<f4", shape) for path, _, shape in places if path}
+    arrays = decode(member(data, WEIGHTS, LARGEST_CHAMPION), expected, source, others=True)
+    parts = [arrays[path].ravel() if path else np.full(shape, fill, np.float32).ravel() for path, fill, shape in places]
     weights = np.concatenate(parts).astype("<f4", copy=False)
     return facts_of(weights, layers, {"policy": network.options.model_dump()}), weights
 

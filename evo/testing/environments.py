@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -25,8 +26,7 @@ from evo.rollouts.segments import replay_segment
 
 EMPTY = np.empty((0, 0), np.float32)
 SEEDS = np.arange(20, dtype=np.uint64)
-NONE = np.full(1, -1, np.int32)
-FRESH = WeightSource(NONE, NONE, np.array([5], np.uint64), np.zeros(1, np.float32))  # a network without a parent
+FRESH = replace(WeightSource.of_row(-1), keys=np.array([5], np.uint64))  # a network without a parent
 
 
 def rollout_of(environment: Environment) -> Rollout:

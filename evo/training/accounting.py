@@ -134,5 +134,4 @@ def ledger(metrics: Mapping[str, float], multiply_adds: int, before: Spent) -> M
     forward, backward = metrics.get("forward_passes", 0.0), metrics.get("backward_passes", 0.0)
     own = {"multiply_adds": multiply_adds * (int(forward) + BACKWARD * int(backward))}
     after = asdict(before.plus(Spent.of({**metrics, **own})))
-    known = {name + SO_FAR: after[name] for name in COUNTED}
-    return {**own, **{name: math.nan if value is None else value for name, value in known.items()}}
+    return {**own, **{name + SO_FAR: after[name] for name in COUNTED}}

@@ -100,11 +100,6 @@ class WorkersOptions(Section):
             return 1
         return hardware.cores() if self.count == "auto" else self.count
 
-    def usual_candidates(self, inference: str, usual: int) -> int:
-        """Return how many candidates a task has: more than usual where all workers launch them on GPUs."""
-        on_gpu = self.on_gpu and inference == "lanes" and self.count == "auto"
-        return max(usual, CANDIDATES_ON_GPU) if on_gpu else usual
-
     def plan(self, inference: str, learner: LearnerDevices | None = None, other_machine: bool = False) -> str:
         """Return in one line which workers there will be, and on which devices.
 

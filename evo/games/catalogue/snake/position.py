@@ -17,6 +17,7 @@ from evo.games.catalogue.snake import rules
 from evo.games.declaration import whole
 from evo.games.plain import Numbers, plain_state
 from evo.games.primitives import EpisodeClock, Random, clock_of
+from evo.randomness.streams import SEED_LIMIT
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
@@ -28,7 +29,6 @@ KINDS_OF_ACTIONS = ("relative", "absolute")  # as the options have them
 MASKS = ("none", "reverse", "fatal")
 DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
 SMALLEST, LARGEST = 4, 64
-SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
 REWARD_LIMIT = 1e9
 
@@ -163,11 +163,8 @@ class Game:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Game):
             return NotImplemented
-        return (self._description(), self.terminated, self.truncated) == (
-            other._description(),
-            other.terminated,
-            other.truncated,
-        )
+        one, another = ((game._description(), game.terminated, game.truncated) for game in (self, other))
+        return one == another
 
     __hash__ = None  # type: ignore[assignment]  # a game changes with every step
 
