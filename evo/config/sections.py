@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -32,26 +32,22 @@ def one_or_more(*none: object) -> BeforeValidator:
     return BeforeValidator(lambda given: given if isinstance(given, list) else [] if given in none else [given])
 
 
+def _limit(none: float, what: str) -> Any:
+    return Field(none, ge=0, description=f"{what} after which the run ends; 0 = no limit")
+
+
 class Budget(Section):
     """Looked at between generations: a run stops early where one of these is reached."""
 
-    frames: int = Field(0, ge=0, description="frames of training after which the run ends; 0 = no limit")
-    seconds: float = Field(
-        0.0, ge=0, description="seconds of training, over all resumes, after which the run ends; 0 = no limit"
-    )
+    frames: int = _limit(0, "frames of training")
+    seconds: float = _limit(0.0, "seconds of training, over all resumes,")
     validation: float | None = Field(
         None,
         description="validation return of the champion, mean per episode, at which the run ends; not set = no limit",
     )
-    forward_passes: int = Field(
-        0, ge=0, description="forward passes, in playing and learning, after which the run ends; 0 = no limit"
-    )
-    multiply_adds: int = Field(
-        0, ge=0, description="multiply-adds of forward and backward passes after which the run ends; 0 = no limit"
-    )
-    cpu_seconds: float = Field(
-        0.0, ge=0, description="processor seconds of master and workers after which the run ends; 0 = no limit"
-    )
+    forward_passes: int = _limit(0, "forward passes, in playing and learning,")
+    multiply_adds: int = _limit(0, "multiply-adds of forward and backward passes")
+    cpu_seconds: float = _limit(0.0, "processor seconds of master and workers")
 
     def limits(self) -> dict[str, int | float]:
         """Return the amounts that are limited, by name."""

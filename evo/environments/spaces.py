@@ -184,11 +184,10 @@ def _with_entries(env: gymnasium.Env[Any, Any], stack: int, scaled: bool) -> gym
 
 def _arrays(space: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[tuple[Any, ...], Any]]]:
     """Yield names, paths and spaces of all arrays within a Dict or Tuple, in the order in which Gymnasium flattens."""
-    parts = getattr(space, "spaces", None)
-    if parts is None:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(map(str, path)), (path, space)
         return
-    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+    for key, part in space.items() if isinstance(space, spaces.Dict) else enumerate(space):
         yield from _arrays(part, (*path, key))
 
 
@@ -251,14 +250,13 @@ def _with_channels_last(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]
     return wrappers.TransformObservation(env, lambda frame: np.moveaxis(frame, 0, -1), space)
 
 
-def _without_numbers(space: Any, place: str = "an observation") -> str:
+def _without_numbers(space: Any) -> str:
     """Return which part of an observation is neither numbers nor choices, and what it is; empty: none."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        found = (_without_numbers(part, f"{place}[{key!r}]") for key, part in parts)
-        return next(filter(None, found), "")
-    known = isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
-    return "" if known else f"{place} of {type(space).__qualname__}"
+    known = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete
+    for _, (path, part) in _arrays(space):
+        if not isinstance(part, known):
+            return f"an observation{''.join(f'[{key!r}]' for key in path)} of {type(part).__qualname__}"
+    return ""
 
 
 def _side_by_side(frames: Any) -> Any:

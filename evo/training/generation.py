@@ -143,7 +143,8 @@ class Quarantine:
         self.fingerprint = played.fingerprint
         self._keep(played.poisoned, tasks)
         self._round += 1
-        notice(*self._counted(played.notices))
+        for text in self._counted(played.notices):
+            notice(text)
 
     def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> PoisonError:
         """Return the error of a candidate that ends its workers: its name, and the commands to try."""

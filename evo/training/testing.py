@@ -129,7 +129,8 @@ def played(
     source = WeightSource.of_row(published=published)
     parts = [Episodes(seeds[first : first + per_task]) for first in range(0, len(seeds), per_task)]
     answer = evaluator.map([Task(source, part, rule, evaluation=True, **recorded) for part in parts])
-    notice(*answer.notices)
+    for text in answer.notices:
+        notice(text)
     for poison in answer.poisoned:
         raise poison  # a score that ranks worst in training is no score here
     if only_finite and not all(result.finite[0] for result in answer.results):
