@@ -97,17 +97,14 @@ class Full(Paths):
         self.covariance += self.c_mu * (y.T @ ((of_matrix * lengths)[:, np.newaxis] * y))
         self._age += 1
         if self._age >= self._every:
-            self._decompose()
+            values, self._vectors = np.linalg.eigh((self.covariance + self.covariance.T) / 2)
+            self._lengths, self._age = np.sqrt(np.maximum(values, 1e-20)), 0
         return {
             "sigma": self.sigma * math.sqrt(float(np.median(np.diag(self.covariance)))),
             "step_size": self.sigma,
             "step_path": length,
             "axis_ratio": float(self._lengths.max() / self._lengths.min()),
         }
-
-    def _decompose(self) -> None:
-        values, self._vectors = np.linalg.eigh((self.covariance + self.covariance.T) / 2)
-        self._lengths, self._age = np.sqrt(np.maximum(values, 1e-20)), 0
 
     def _deviates(self, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Return the noise of every key.  # [N, P]"""

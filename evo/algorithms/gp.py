@@ -18,7 +18,7 @@ from evo.errors import ConfigurationError
 from evo.evolution.population import LARGEST_POPULATION, PopulationAlgorithm, PopulationOptions, finalists_of
 from evo.evolution.toolbox import drawing_from, fitness_class
 from evo.randomness.streams import Purpose, stream
-from evo.records import Arrays, Finalists, Generation, Metrics, WeightSource
+from evo.records import Arrays, Finalists, Generation, WeightSource
 from evo.setup import Setup
 
 TRIES = 4  # mutations of a child that is there already, at most
@@ -97,7 +97,9 @@ class GeneticProgramming(PopulationAlgorithm):
         outcome = yield from self.played(number, population, WeightSource.of_rows(len(population)))
         self._take(population, outcome.fitness(self.options))
         self._record = {**outcome.record(), "fitness": self._fitness}
-        return {**outcome.metrics(), **self._sizes()}
+        splits = [len(nodes) // 4 for nodes in self._trees()]  # a split and its input, threshold and second branch
+        best = float(splits[int(np.argmax(self._fitness))])
+        return {**outcome.metrics(), "splits": best, "mean_splits": float(np.mean(splits))}
 
     def _next(self, number: int) -> NDArray[np.float32]:
         """Return the trees of a generation: elites first, then children of the last one, or random ones.  # [N, P]"""
@@ -139,11 +141,6 @@ class GeneticProgramming(PopulationAlgorithm):
 
     def _take(self, population: NDArray[np.float32], fitness: NDArray[Any]) -> None:
         self._population, self._fitness, self._nodes = population, fitness, []
-
-    def _sizes(self) -> Metrics:
-        """Return the splits of the best tree, and the mean of all."""
-        splits = [len(nodes) // 4 for nodes in self._trees()]  # a split and its input, threshold and second branch
-        return {"splits": float(splits[int(np.argmax(self._fitness))]), "mean_splits": float(np.mean(splits))}
 
     def finalists(self, count: int) -> Finalists:
         """Return the trees of the highest fitness."""

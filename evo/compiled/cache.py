@@ -180,9 +180,7 @@ def _states(kinds: Iterable[Any]) -> Iterator[type]:
             yield from _states(kind)
 
 
-@cache
-def _say_once(text: str) -> None:
-    notice(text)
+_say_once = cache(notice)
 
 
 def _save(self: FunctionCache, sig: Any, data: Any) -> None:

@@ -190,14 +190,6 @@ def normals(streams: NDArray[np.uint64]) -> NDArray[np.float64]:
     return (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
 
 
-def drawn_steps(streams: NDArray[np.uint64], spread: float) -> NDArray[np.int64]:
-    """Return steps of sigma whose factors are log-normal: exp(spread * N(0, 1)), one from each stream.  # [N] -> [N]"""
-    words = philox_each(streams, 0, 0, 0, 0)[0]
-    # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
-    steps: NDArray[np.float64] = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * spread * 4.0805567)
-    return steps.astype(np.int64)
-
-
 class Offspring:
     """Names the candidates of a generation: some published rows unchanged, and mutated copies of any of them."""
 
@@ -219,8 +211,10 @@ class Offspring:
 
         if parents:
             rows[stay:], keys[stay:] = draws(streams(Purpose.PARENT), 0, parents), streams(Purpose.MUTATION)
-            steps = np.clip(drawn_steps(streams(Purpose.SIGMA), self._spread), STEPS.start, STEPS.stop - 1)
-            sigmas[stay:] = self._sigmas[steps - STEPS.start]
+            words = philox_each(streams(Purpose.SIGMA), 0, 0, 0, 0)[0]
+            # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
+            steps = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * self._spread * 4.0805567).astype(np.int64)
+            sigmas[stay:] = self._sigmas[np.clip(steps, STEPS.start, STEPS.stop - 1) - STEPS.start]
         else:
             keys[stay:] = streams(Purpose.INITIAL)
         return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)

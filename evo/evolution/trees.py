@@ -40,7 +40,7 @@ class Trees:
     def grown(self, least: int, most: int) -> list[Any]:
         """Return a random tree of at most `most` splits from root to leaf, and of at least `least`."""
         if most == 0 or (least <= 0 and random.random() < 0.5):
-            return self._leaf()
+            return [gp.Terminal(random.randrange(self.actions), False, TREE)]
         below, above = (self.grown(least - 1, most - 1) for _ in range(2))
         return [SPLIT, self._input(), self._threshold(), *below, *above]
 
@@ -72,9 +72,6 @@ class Trees:
     def _threshold(self) -> gp.Terminal:
         size = math.ldexp(self._largest, -random.randrange(HALVINGS))
         return _threshold(size * (2 * random.random() - 1))
-
-    def _leaf(self) -> list[Any]:
-        return [gp.Terminal(random.randrange(self.actions), False, TREE)]
 
     def weights(self, tree: gp.PrimitiveTree) -> NDArray[np.float32]:
         """Return a tree as weights; a leaf's scores are 1 for its action and 0 for all others.  # [P]"""
