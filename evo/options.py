@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from evo.mistakes import mistakes_text, name_of
-from evo.toml import MOST_DIGITS
+from evo.toml import unfit
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # which no environment has
@@ -31,10 +31,11 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_digits_that_files_have(cls, values: Any) -> Any:
+    def _as_files_have_it(cls, values: Any) -> Any:
         options = values.items() if isinstance(values, Mapping) else ()
-        if wrong := [name for name, value in options if any(_is_long(one) for _, one in leaves(value))]:
-            raise ValueError(*(f"{name}: has a huge whole number, of more than {MOST_DIGITS} digits" for name in wrong))
+        found = {name: next(filter(None, (unfit(one) for _, one in leaves(value))), "") for name, value in options}
+        if any(found.values()):
+            raise ValueError(*(f"{name}: {wrong}" for name, wrong in found.items() if wrong))
         return values
 
     @model_validator(mode="after")
@@ -58,10 +59,6 @@ def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
         if isinstance(key, str):
             yield path, key
         yield from leaves(one, (*path, key))
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, int) and abs(value) >= 10**MOST_DIGITS
 
 
 def added(default: Any, **how: Any) -> Any:

@@ -25,12 +25,19 @@ def plain(value: Any) -> Any:
     return as_python() if callable(as_python) else value
 
 
+def unfit(value: object) -> str:
+    """Return what is wrong with a number or a text that no experiment file can have; empty: nothing."""
+    if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+        return f"has a huge whole number, of more than {MOST_DIGITS} digits"
+    if isinstance(value, str) and value != value.encode(errors="replace").decode():
+        return "is not UTF-8, as all of an experiment is; give the file or folder another name"
+    return ""
+
+
 def value_of(text: str) -> object:
     """Return the TOML value of this text, or the text itself where it is no TOML; ValueError: it is not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("it is not UTF-8, as all of an experiment is; give the file or folder another name") from error
+    if wrong := unfit(text):
+        raise ValueError(f"it {wrong}")
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

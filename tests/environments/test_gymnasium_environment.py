@@ -511,6 +511,9 @@ def test_an_environment_that_changes_its_arguments_gets_them_anew_each_time(tmp_
         ({"kwargs": {"a": [1, {"b": None}]}}, r"kwargs: a\[1\].b is None"),
         ({"training": {"max_steps": None}}, "training: max_steps"),
         ({"kwargs": {"a": {1, 2}}}, "kwargs.a: must be text, a number, true, false, a list or a table, not {1, 2}"),
+        ({"kwargs": {"a": {"b": ["\udcff"]}}}, "kwargs: is not UTF-8, as all of an experiment is"),  # a name of a file
+        ({"kwargs": {"\udcff": 1}}, "kwargs: is not UTF-8"),
+        ({"training": {"kwargs": {"a": "\udcff"}}}, "training: is not UTF-8"),
     ],
 )
 def test_a_value_that_no_file_can_have_is_named(options: dict[str, Any], said: str) -> None:
