@@ -38,6 +38,7 @@ class Instance:
         self.mask: NDArray[np.int8] | None = None  # [A] allowed actions; None: all
         self.info: Mapping[str, Any] = {}
         self._size: tuple[int, ...] = ()  # of the first picture
+        self._sampled: Any = None  # the space of actions that `sample` draws from
         self.steps, self.reward, self.total = 0, 0.0, 0.0  # of the episode, of the last step, of the episode
 
     @classmethod
@@ -105,12 +106,13 @@ class Instance:
         close(self._env)
 
     def sample(self) -> Any:
-        """Return an action that the environment allows, drawn by its space."""
-        return self._env.action_space.sample(self.mask)
+        """Return an action that the environment allows, drawn by the space that was seeded."""
+        return self._sampled.sample(self.mask)
 
     def seed_samples(self, seed: int) -> None:
         """Let `sample` draw the actions of a seed from now on."""
-        self._env.action_space.seed(seed)
+        self._sampled = self._env.action_space  # an environment may show a new one each time
+        self._sampled.seed(seed)
 
     def drawn(self) -> Frame:
         """Return a picture of the position; ConfigurationError where there is none."""

@@ -25,11 +25,11 @@ MOST_DEVIATIONS = 10.0
 def _random_player(env: Any) -> Instance:
     """Return an instance whose samples are the same in every process."""
     taken = env.action_space
-    taken.seed(0)
     continuous = taken.shape != ()
-    return Instance(
-        lambda: env, env.observation_space.shape or (), int(taken.shape[0] if continuous else taken.n), continuous
-    )
+    actions = int(taken.shape[0] if continuous else taken.n)
+    one = Instance(lambda: env, env.observation_space.shape or (), actions, continuous)
+    one.seed_samples(0)
+    return one
 
 
 def _unseeded(env: Any) -> list[bytes]:

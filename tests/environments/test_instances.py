@@ -419,3 +419,22 @@ def test_an_environment_that_cannot_be_closed_is_noticed(capsys: pytest.CaptureF
     gymnasium.register("odd/Unclosable-v0", Unclosable)
     assert make(Options(id="gymnasium:odd/Unclosable-v0")).actions == 2
     assert "Unclosable.close raised RuntimeError: it is stuck" in capsys.readouterr().err
+
+
+class Anew(Odd):
+    """Shows another space of actions at each look, which pays what is chosen."""
+
+    action_space = property(lambda self: Discrete(9), lambda self, _: None)
+
+    def step(self, action: Any) -> Any:
+        self.x, pays = self.x + action, float(action)
+        return (*changed(1, pays)(super().step(action))[:2], self.steps >= 5, False, {})
+
+
+def test_a_random_player_is_the_same_where_each_look_shows_another_space(odd: Callable[..., Any]) -> None:
+    odd()
+    gymnasium.registry["Odd-v0"].entry_point = Anew
+    environment = make(Options(id="gymnasium:Odd-v0", normalise=50))
+    play = environment.baselines["random"]
+    assert [play(seed << 40) for seed in range(4)] == [play(seed << 40) for seed in range(4)]
+    assert environment.normalisation.mean.shape == (2,)
