@@ -195,9 +195,11 @@ def _end_forked_children(name: str) -> Iterator[None]:
 
 
 def _number(found: Any) -> float:
-    unfit = np.ndim(found) or np.iscomplexobj(found) or np.ma.is_masked(found)
-    if unfit or isinstance(found, str | bytes) or found is None:
+    is_number = (hasattr(found, "__float__") or hasattr(found, "__index__")) and not isinstance(found, str | bytes)
+    if not is_number or np.ndim(found) or np.iscomplexobj(found) or np.ma.is_masked(found):
         several = "; name further numbers by `measures`" if np.size(found) > 1 else ""
+        if inspect.iscoroutine(found):
+            found.close()  # else it warns that nobody waits for it
         raise TypeError(f"it must return a number, not {found!r:.40}{several}")
     try:
         return float(found)

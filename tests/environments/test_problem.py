@@ -370,6 +370,12 @@ def test_a_complex_fitness_and_an_exception_without_a_text_are_named(tmp_path: P
             evo.minimise(lambda x, number=(number,): number[0], 2, **few)
     with pytest.raises(ConfigurationError, match=r"must return a number, not 'x' \(test_problem.py:\d+\)"):
         evo.minimise(lambda _: "x", 2, **few)
+
+    async def waits(weights: np.ndarray) -> float:
+        return 0.0
+
+    with pytest.raises(ConfigurationError, match="must return a number, not <coroutine"):
+        evo.minimise(waits, 2, **few)
     with pytest.raises(ConfigurationError, match="fails raised Silent"):
         evo.minimise(fails, 2, **few)
 
