@@ -35,16 +35,7 @@ from evo.errors import (
     typed,
 )
 from evo.plugins import mistakes, registry
-from evo.process import (
-    Stopped,
-    hashes,
-    ignore,
-    is_interrupt,
-    leave,
-    lost_output,
-    raise_stopped,
-    tolerate_failures,
-)
+from evo.process import Stopped, hashes, ignore, is_interrupt, leave, lost_output, raise_stopped, tolerate_failures
 from evo.store.metrics import Summary, one_line
 from evo.version import __version__
 

@@ -43,7 +43,7 @@ from evo.report.html import (
     table,
     whole_page,
 )
-from evo.report.replays import ShownEpisode, results_of, shown_episode
+from evo.report.replays import Episode, results_of, shown_episode
 from evo.store.champion import BLOCK
 from evo.store.run import Run
 from evo.training.testing import median_episode, played, playing, score_of
@@ -111,7 +111,7 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
         if environment.players > 1:
             results = played(weights, evaluator, seeds, EPISODES_PER_TASK, record_actions=True)
             data["moves"] = [actions.tolist() for result in results for actions in result.actions or ()]
-    data |= {"block": block, "first": block * BLOCK, "recorded": recorded._asdict()}
+    data |= {"block": block, "first": block * BLOCK, "recorded": recorded}
     return page(title, summary(run), facts(run, command), data, scripts)
 
 
@@ -250,20 +250,16 @@ def refuse_inference(policy: Policy) -> None:
         )
 
 
-class Recorded(NamedTuple):
-    """What became of test episodes, in their order."""
+def record(
+    published: str, evaluator: Evaluator, environment: Environment, seeds: NDArray[np.uint64]
+) -> dict[str, list[int]]:
+    """Return what became of the episodes of these seeds, played greedily; DataError: outputs that are not finite.
 
-    scores: list[int]
-    steps: list[int]
-    checksums: list[int]  # of every output of the network at every step
-
-
-def record(published: str, evaluator: Evaluator, environment: Environment, seeds: NDArray[np.uint64]) -> Recorded:
-    """Return the episodes of these seeds, played greedily; DataError: outputs that are not finite.
-
-    The score of an episode of several players is 1 where the champion wins, -1 where it loses, and otherwise 0.
+    Checksums are of every output of the network at every step. The score of an episode of several players is 1 where
+    the champion wins, -1 where it loses, and otherwise 0.
     """
-    recorded, names = Recorded([], [], []), environment.episode_metrics
+    recorded: dict[str, list[int]] = {"scores": [], "steps": [], "checksums": []}
+    names = environment.episode_metrics
     for result in played(published, evaluator, seeds, EPISODES_PER_TASK, record_transitions=True):
         assert result.transitions is not None
         metrics, ends = result.episode_metrics[0], np.flatnonzero(result.transitions.ends != GOES_ON)
@@ -272,9 +268,9 @@ def record(published: str, evaluator: Evaluator, environment: Environment, seeds
             scores = metrics[:, names.index("score")]
         else:
             scores = metrics[:, names.index("won")] - metrics[:, names.index("lost")]
-        recorded.scores.extend(int(score) for score in scores)
-        recorded.steps.extend(int(length) for length in result.lengths[0])
-        recorded.checksums.extend(map(checksum, outputs))
+        recorded["scores"].extend(int(score) for score in scores)
+        recorded["steps"].extend(int(length) for length in result.lengths[0])
+        recorded["checksums"].extend(map(checksum, outputs))
     return recorded
 
 
@@ -303,7 +299,7 @@ def recorded_page(run: Run, title: str, command: str, episodes: int = RECORDED) 
         scores = score_of(result, environment.episode_metrics)
         order = scores.argsort(kind="stable")
         named = {"Worst": int(order[0]), "Median": median_episode(scores), "Best": int(order[-1])}
-        shown: list[ShownEpisode] = []
+        shown = list[Episode]()
         for label, episode in named.items():
             seed = seeds[episode : episode + 1]
             (played,) = results_of(evaluator, [source], seed, record=True)
@@ -318,5 +314,4 @@ def recorded_page(run: Run, title: str, command: str, episodes: int = RECORDED) 
         section("Episodes", element("div", id="replays"), element("noscript", "Episodes need JavaScript.")),
         section("Facts", table(["fact", "value"], listed, class_="facts")),
     ])  # fmt: skip
-    data = {"replays": [{"label": one.label, "score": one.score, "steps": one.steps, **one.frames} for one in shown]}
-    return whole_page(title, body, data, REPLAYS)
+    return whole_page(title, body, {"replays": shown}, REPLAYS)

@@ -102,7 +102,7 @@ class Page:
         if alone:
             yield self._tree(first.run)
             yield archive_section(first.run)
-            yield self._population(first.ancestry)
+            yield self._population(first)
         yield self._time()
         yield self._others()
         yield section("Configuration", tables.configuration(self.runs))
@@ -172,21 +172,20 @@ class Page:
 
     def _episodes(self) -> list[dict[str, Any]]:
         """Return the episodes to be drawn; of several runs the champions' alone."""
-        return [
-            {"label": one.run.name if self.several else shown.label, "score": shown.score, "steps": shown.steps,
-             "episode": one.replays.episode, **shown.frames}
-            for one in self.reported for shown in one.replays.shown[: 1 if self.several else None]
-        ]  # fmt: skip
+        if self.several:
+            return [{**one.replays.shown[0], "label": one.run.name} for one in self.reported if one.replays.shown]
+        return [*self.reported[0].replays.shown]
 
-    def _population(self, ancestry: Ancestry) -> Markup:
-        if not ancestry.lineage and ancestry.histogram is None:
+    def _population(self, one: Reported) -> Markup:
+        ancestry = one.ancestry
+        if not ancestry.lineage and ancestry.heat is None:
             return Markup("")
-        of_candidates = ancestry.histogram is not None and ancestry.histogram.what == "candidates"
+        of_candidates = one.run.config.options.candidates() > 1
         returns = f"Returns of all {'candidates' if of_candidates else 'training episodes'}"
         about = "its ancestors; a dot: a new network"
         return section(
             "Population" if of_candidates else "Training episodes",
-            self.drawn.figure(records.heat(ancestry), returns, "a stronger colour: more of them"),
+            self.drawn.figure(ancestry.heat, returns, "a stronger colour: more of them"),
             self.drawn.figure(records.lineage(ancestry), "Lineage of the champion", about),
             tables.ancestors(ancestry),
         )

@@ -36,29 +36,18 @@ class Ancestor:
 
 
 @dataclass
-class Histogram:
-    """How many candidates, or episodes, of each generation had a return in each bin."""
-
-    generations: list[int]
-    edges: list[float | None]  # [BINS + 1]
-    counts: list[list[int]]  # [generations][BINS]
-    what: str  # "candidates" or "episodes"
-
-
-@dataclass
 class Ancestry:
     """What could be read of the records."""
 
     lineage: list[Ancestor] = field(default_factory=list)  # newest first
     founded: bool = False  # whether the oldest ancestor was drawn at random
-    histogram: Histogram | None = None
+    heat: Chart | None = None  # how many candidates, or episodes, of each generation had a return in each bin
     notes: list[str] = field(default_factory=list)
 
 
 def ancestry_of(run: Run) -> Ancestry:
     """Read the records of a run, newest first, as far as their size allows; follow the champion to its ancestors."""
     found, returns = Ancestry(), dict[int, NDArray[np.float64]]()
-    what = "candidates" if run.config.options.candidates() > 1 else "episodes"
     wanted, candidate = run.origin, run.fact("candidate")
     row: int | None = None  # of the parent, among those that survived the wanted generation
     try:
@@ -83,7 +72,7 @@ def ancestry_of(run: Run) -> Ancestry:
             wanted = generation - 1 if row >= 0 else None
     except DataError as error:
         found.notes.append(str(error).replace(f"{run.directory}/", ""))
-    found.histogram = _histogram(returns, what) if returns else None
+    found.heat = _heat(returns) if len(returns) > 1 else None
     return found
 
 
@@ -102,14 +91,15 @@ def _returns(run: Run, record: Arrays) -> NDArray[np.float64]:
     return mean_returns(summed, run.config.options.episodes_per_candidate())
 
 
-def _histogram(returns: Mapping[int, NDArray[np.float64]], what: str) -> Histogram:
+def _heat(returns: Mapping[int, NDArray[np.float64]]) -> Chart:
     each = -(-len(returns) // COLUMNS)
     chosen = sorted(returns)[::-1][::each][::-1]  # the newest one too
     low = min(float(returns[generation].min()) for generation in chosen)
     high = max(float(returns[generation].max()) for generation in chosen)
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
     counts = [np.histogram(returns[generation], edges)[0].tolist() for generation in chosen]
-    return Histogram([generation + 1 for generation in chosen], [rounded(edge) for edge in edges], counts, what)
+    x = [generation + 1 for generation in chosen]
+    return {"kind": "heat", "x": x, "edges": [*map(rounded, edges)], "counts": counts, "y": "return"}
 
 
 def lineage(ancestry: Ancestry) -> Chart | None:
@@ -120,14 +110,6 @@ def lineage(ancestry: Ancestry) -> Chart | None:
     births, returns = [i for i, one in enumerate(line) if not one.kept], [one.mean_return for one in line]
     series = {"label": "ancestor", "values": returns, "colour": 0, "dash": 0, "points": births}
     return {"kind": "lines", "x": [one.generation + 1 for one in line], "series": [series], "y": "mean return"}
-
-
-def heat(ancestry: Ancestry) -> Chart | None:
-    """Return how returns are distributed in every generation."""
-    found = ancestry.histogram
-    if found is None or len(found.generations) < 2:
-        return None
-    return {"kind": "heat", "x": found.generations, "edges": found.edges, "counts": found.counts, "y": "return"}
 
 
 def archive_section(run: Run) -> Markup:

@@ -27,16 +27,7 @@ MOST_PIXELS = 10_000_000  # of all frames of an episode; of more, every second f
 MOST_COLOURS = 256
 LARGEST = 250_000  # bytes of one episode on a page
 MOST_STEPS = 20_000  # of an episode that is shown
-
-
-@dataclass(frozen=True)
-class ShownEpisode:
-    """An episode of one network."""
-
-    label: str
-    score: float
-    steps: int
-    frames: dict[str, Any]  # as `packed` returns them
+Episode = dict[str, Any]  # label, score, steps and what `packed` returns, as `assets/replays.js` plays it
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Replays:
 
     episode: int = 0  # number of the test episode
     episodes: int = 0  # test episodes of which it has the champion's median score
-    shown: tuple[ShownEpisode, ...] = ()
+    shown: tuple[Episode, ...] = ()
     mean_return: float | None = None  # of the champion on these test episodes
     ci95: tuple[float, float] | None = None
     note: str = ""  # why there is nothing to see
@@ -85,7 +76,7 @@ def play(
     return Replays(
         episode=episode,
         episodes=episodes,
-        shown=tuple(one for one in shown if one),
+        shown=tuple({**one, "episode": episode} for one in shown if one),
         mean_return=mean,
         ci95=interval if episodes > 1 else None,
     )
@@ -106,13 +97,13 @@ def results_of(
     return list(played.results)
 
 
-def shown_episode(run: Run, label: str, result: Result, seed: int, largest: int = LARGEST) -> ShownEpisode | None:
+def shown_episode(run: Run, label: str, result: Result, seed: int, largest: int = LARGEST) -> Episode | None:
     """Return the only episode of a result; None where it cannot be shown."""
     if result.actions is None or not result.finite[0] or len(result.actions[0]) > MOST_STEPS:
         return None
     score = float(score_of(result, run.environment.episode_metrics)[0])
     positions = recording_of(seed, result, run.environment.episode_metrics).positions(run.environment)
-    return ShownEpisode(label, score, len(result.actions[0]), packed(positions, largest))
+    return {"label": label, "score": score, "steps": len(result.actions[0]), **packed(positions, largest)}
 
 
 def _other_networks(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:

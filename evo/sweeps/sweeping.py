@@ -18,15 +18,7 @@ from evo.comparison.methods import Method, method_of
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
-from evo.errors import (
-    ConfigurationError,
-    DataError,
-    ResourceError,
-    counted,
-    extra,
-    path_of,
-    require_callable,
-)
+from evo.errors import ConfigurationError, DataError, ResourceError, counted, extra, path_of, require_callable
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.store.run import Run
