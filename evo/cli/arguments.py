@@ -65,8 +65,8 @@ def add_training(parser: ArgumentParser) -> None:
 
 
 def flags(arguments: Namespace) -> dict[str, Any]:
-    """Return the named flags that override options."""
-    return {name: getattr(arguments, name) for name in FLAGS}
+    """Return the named flags that override options; None where one was not typed, or the command has none."""
+    return {name: getattr(arguments, name, None) for name in FLAGS}
 
 
 def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:

@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TextIO
 
 import numpy as np
@@ -69,7 +69,7 @@ def train_to_the_end(
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     if endless := endless_episodes(experiment):
-                        stack.enter_context(_note_if_endless(display, store, endless))
+                        stack.callback(_note_if_endless(display, store, endless).cancel)
                     for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(handover_text(experiment, row.metrics["start_validation"]))
@@ -103,24 +103,18 @@ def train_to_the_end(
     if test is not None:
         there = experiment.make_environment()
         baselines = testing.baselines(there, test.episodes, test.block, testing.BASELINE_SECONDS)
-    page, sick = "", False
-    if reported is not None:
-        page, sick = write_at_end(reported, baselines)
+    page, sick = write_at_end(reported, baselines)
     ending(experiment, summary, display, game, stopped, baselines, page, sick)
     return 0
 
 
-@contextmanager
-def _note_if_endless(display: Display, store: Store, endless: str) -> Iterator[None]:
+def _note_if_endless(display: Display, store: Store, endless: str) -> threading.Timer:
     text = f"the first generation goes on after {PATIENCE:.0f} s; {endless}"
     first = store.next_generation
     timer = threading.Timer(PATIENCE, lambda: display.say(text) if store.next_generation == first else None)
     timer.daemon = True
     timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return timer
 
 
 def _nothing_to_do(done: int, wanted: int) -> str:
@@ -234,15 +228,9 @@ def show_end(game: Recording, environment: Environment) -> None:
 
 
 def ending(
-    experiment: Experiment,
-    summary: Summary,
-    display: Display,
-    game: Recording | None,
-    stopped: str = "",
-    baselines: Mapping[str, Baseline] | None = None,
-    report: str = "",
-    sick: bool = False,
-) -> None:
+    experiment: Experiment, summary: Summary, display: Display, game: Recording | None, stopped: str = "",
+    baselines: Mapping[str, Baseline] = {}, report: str = "", sick: bool = False,
+) -> None:  # fmt: skip
     """Show the result of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
     champion, no_better, environment = summary.champion, False, experiment.make_environment()
     if champion is None:
@@ -251,9 +239,9 @@ def ending(
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
             display.say("test       " + score_text(champion.test, environment.is_exact).replace("\n", "\n" + 11 * " "))
-            if others := baselines_text(baselines or {}, champion.test):
+            if others := baselines_text(baselines, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
-            random = (baselines or {}).get(RANDOM)
+            random = baselines.get(RANDOM)
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
     if game is not None and environment.visible and display.watched and in_foreground(sys.stdout):

@@ -122,7 +122,8 @@ def python_file(run: Run) -> str:
         raise ConfigurationError(f"--to python writes decision trees: {error}") from error
     experiment = run.config  # was validated; what else is said of the champion may be any text, which would be code
     about = f"algorithm {experiment.algorithm}, seed {experiment.run.seed}"
-    return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
+    game = json.dumps(experiment.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
+    return f'"""A decision tree that plays {game} ({about})."""\n\n\n{text}'
 
 
 def python_of_run(run: Run) -> str:
@@ -142,11 +143,6 @@ def python_of_run(run: Run) -> str:
             "the game masks actions, and the leaves of this tree rank them, which no tree of gp does; use --to npz"
         )
     return text.replace("def act(", "def tree(", 1) + ALLOWED
-
-
-def _name(run: Run) -> str:
-    """Return the champion's game, in a few words without quotes."""
-    return json.dumps(run.config.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
 
 
 def python_of(

@@ -82,10 +82,8 @@ class Graph:
         self._add("Identity", name=SCORES)
         outputs = [_value(SCORES, network.outputs)]
         if discrete:
-            ends = [
-                self._constant(name, np.array([at])) for name, at in (("from", 0), ("to", network.actions), ("of", 1))
-            ]
-            self._add("Slice", *ends)
+            ends = (("from", 0), ("to", network.actions), ("of", 1))
+            self._add("Slice", *(self._constant(name, np.array([at])) for name, at in ends))
             self._add("ArgMax", axis=1, keepdims=0, name=ACTIONS)
             outputs.append(_value(ACTIONS, kind=INT64))
         inputs = [_value(INPUT, *network.shape)]
@@ -94,13 +92,8 @@ class Graph:
             self._add("Concat", *others, axis=1, name=NEXT)
             inputs.append(_value(STATE, network.memory))
             outputs.append(_value(NEXT, network.memory))
-        return {
-            "node": self._nodes,
-            "name": "network",
-            "initializer": self._constants,
-            "input": inputs,
-            "output": outputs,
-        }
+        graph = {"node": self._nodes, "name": "network", "initializer": self._constants}
+        return {**graph, "input": inputs, "output": outputs}
 
     def _add(self, operator: str, *others: str, name: str = "", **attributes: Any) -> str:
         """Add a node behind the newest one; return the name of its output, which is the newest from now on."""
@@ -118,6 +111,9 @@ class Graph:
     def _constant(self, name: str, value: NDArray[Any]) -> str:
         self._constants.append(onnx_file.tensor(name, value))
         return name
+
+    def _arrays_of(self, name: str, *parts: str) -> list[str]:
+        return [self._constant(f"{name}_{part}", self._arrays[f"{name}_{part}"]) for part in parts]
 
     def _first(self) -> None:
         if not self._channels_first:
@@ -144,12 +140,9 @@ class Graph:
         if layer.kind == "conv":
             self._first()
             kernel = self._constant(f"{name}_kernel", self._arrays[f"{name}_kernel"].transpose(3, 2, 0, 1))
-            bias = self._constant(f"{name}_bias", self._arrays[f"{name}_bias"])
-            self._add("Conv", kernel, bias, **_window(layer))
+            self._add("Conv", kernel, *self._arrays_of(name, "bias"), **_window(layer))
         elif layer.kind == "dense":
-            kernel = self._constant(f"{name}_kernel", self._arrays[f"{name}_kernel"])
-            bias = self._constant(f"{name}_bias", self._arrays[f"{name}_bias"])
-            self._add("Gemm", kernel, bias)
+            self._add("Gemm", *self._arrays_of(name, "kernel", "bias"))
         elif layer.gates:
             self._recurrent(name, layer)
         elif layer.kind == "one_hot":
@@ -161,9 +154,7 @@ class Graph:
             self._add(pool, **_window(layer))
         if layer.norm:
             self._last()
-            gamma = self._constant(f"{name}_gamma", self._arrays[f"{name}_gamma"])
-            beta = self._constant(f"{name}_beta", self._arrays[f"{name}_beta"])
-            self._add("LayerNormalization", gamma, beta, axis=-1, epsilon=EPSILON)
+            self._add("LayerNormalization", *self._arrays_of(name, "gamma", "beta"), axis=-1, epsilon=EPSILON)
         if layer.activation:
             self._add({"relu": "Relu", "tanh": "Tanh"}[layer.activation])
 
@@ -179,11 +170,7 @@ class Graph:
         bias = np.zeros((2, sums), np.float32)
         bias[: len(own)] = own  # an LSTM has none for the sums of the state
         arrays = {"kernel": kernel.T[np.newaxis], "recurrent": recurrent.T[np.newaxis], "bias": bias.reshape(1, -1)}
-        inputs = [
-            self._add("Unsqueeze", zero),
-            *(self._constant(f"{name}_{k}", array) for k, array in arrays.items()),
-            "",
-        ]
+        inputs = [self._add("Unsqueeze", zero), *(self._constant(f"{name}_{k}", a) for k, a in arrays.items()), ""]
         first = sum(one.memory for one in self._network.layers if one.offset < layer.offset)
         outputs = [f"{name}_{part}" for part in ("h", "c")[: layer.memory // units]]
         for output in outputs:

@@ -23,7 +23,6 @@ class Peak:
 
     total: int  # bytes; a page that several share counts once
     worker: int  # bytes that a worker has for itself alone, mean; 0: there is none
-    processes: int
 
 
 class Watch(threading.Thread):
@@ -59,7 +58,7 @@ def look(pid: int) -> Peak | None:
         return None
     workers = [own for process, (_, own) in sizes.items() if depths[process] > 1]  # a fork server stands between
     total = sum(shared for shared, _ in sizes.values())
-    return Peak(total, sum(workers) // len(workers) if workers else 0, len(sizes))
+    return Peak(total, sum(workers) // len(workers) if workers else 0)
 
 
 def descendants(pid: int) -> dict[int, int]:
@@ -90,10 +89,8 @@ def available() -> int | None:
     """Return the bytes that processes can still get, in this container if it has a limit; None: unknown."""
     found = []
     with suppress(OSError, ValueError, IndexError):
-        line = next(
-            line for line in (PROC / "meminfo").read_text("utf-8").splitlines() if line.startswith("MemAvailable:")
-        )
-        found.append(int(line.split()[1]) << 10)
+        _, _, rest = (PROC / "meminfo").read_text("utf-8").partition("MemAvailable:")
+        found.append(int(rest.split()[0]) << 10)
     with suppress(OSError, ValueError):
         most, current = (int(Path(name).read_text("utf-8")) for name in LIMITS)
         found.append(max(most - current, 0))

@@ -241,12 +241,11 @@ def write_report(
     return write_page(Page(found).html(), path)
 
 
-def reported(run: Run, known: dict[object, Mapping[str, Baseline]] | None = None, *, alone: bool = True) -> Reported:
+def reported(run: Run, known: dict[object, Mapping[str, Baseline]], *, alone: bool = True) -> Reported:
     """Return what a page says of a run, if `alone` with its records; `known` keeps baselines; DataError: it is none."""
     _ = run.notes  # of all that is read
     score = run.score
     test = None if score is None else (run.config.environment.model_dump_json(), score.episodes, score.block)
-    known = {} if known is None else known
     if score is not None and test not in known:
         known[test] = baselines(run.environment, score.episodes, score.block, BASELINE_SECONDS)
     shown = _replays(lambda run: replays_of(run, alone=alone), run)

@@ -55,9 +55,8 @@ def play(
 ) -> Replays:
     """Play the first test episodes, and return the one of the champion's median score with all networks in it."""
     if run.champion_file is None or not run.environment.visible:
-        return Replays(
-            note="There is no champion." if run.champion_file is None else "This environment draws no pictures."
-        )
+        none = run.champion_file is None
+        return Replays(note="There is no champion." if none else "This environment draws no pictures.")
     networks = [("Champion", run.champion_file.weights), *(_other_networks(run) if alone else ())]
     published = publish(np.stack([weights for _, weights in networks]))
     block = (run.score.block if run.score else run.config.test.block) * BLOCK

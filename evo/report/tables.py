@@ -38,15 +38,9 @@ def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
         if score is not None:
             won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
             exact = run.environment.is_exact  # so all episodes are one call
-            played = [
-                "1" if exact else f"{score.episodes:,}",
-                f"{score.median:g}",
-                f"{score.max:g}",
-                won,
-                number(score.mean_length),
-            ]
-            who = element("b", "champion" if len(runs) == 1 else run.name)
-            rows.append([who, number(score.mean), "exact" if exact else interval(score.ci95), *played])
+            within, episodes = ("exact", "1") if exact else (interval(score.ci95), f"{score.episodes:,}")
+            played = [within, episodes, f"{score.median:g}", f"{score.max:g}", won, number(score.mean_length)]
+            rows.append([element("b", "champion" if len(runs) == 1 else run.name), number(score.mean), *played])
     if not rows:
         return Markup("")
     for name, other in baselines.items():
@@ -86,9 +80,8 @@ def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
         "The champion was chosen because it did well in training and validation, partly by luck, so these returns are "
         "often too high. Test episodes chose nothing: their return is what to expect."
     )
-    return joined(
-        [element("h3", "Optimism gap"), text, table(["measure", "mean", "minus test", "measured"], listed, (1, 2))]
-    )
+    gaps = table(["measure", "mean", "minus test", "measured"], listed, (1, 2))
+    return joined([element("h3", "Optimism gap"), text, gaps])
 
 
 def ancestors(ancestry: Ancestry) -> Markup:

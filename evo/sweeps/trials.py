@@ -347,4 +347,4 @@ def limited(experiment: Experiment, share: float) -> Experiment:
 def budget_of(experiment: Experiment) -> str:
     """Return the budget of a run, in words."""
     limits = [amount_text(name, amount) for name, amount in experiment.run.budget.limits().items()]
-    return " or ".join([*limits, *([] if limits else [counted(experiment.generations, "generation")])])
+    return " or ".join(limits) or counted(experiment.generations, "generation")

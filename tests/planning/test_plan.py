@@ -50,7 +50,7 @@ def generation(seconds: float, acting: float, frames: float, tasks: int = 8, pla
 def probed(*generations: ProbedGeneration, **changes: Any) -> Probe:
     found = Probe(
         start=3.0, generations=generations, test=ProbedRound(True, 4, 4, 1.0, 1.0), growth=0, checkpoint=1000,
-        published=10, champion=20, each=100.0, cores=2, peak=Peak(10_000_000, 1_000_000, 4),
+        published=10, champion=20, each=100.0, cores=2, peak=Peak(10_000_000, 1_000_000),
     )  # fmt: skip
     return replace(found, **changes)
 

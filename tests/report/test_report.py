@@ -68,7 +68,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 def page_of(*runs: Path, output: Path | None = None) -> Page:
     """Write a report in this process alone, and read it."""
-    made = report_page.Page([report_page.reported(Run(run, trusted=True)) for run in runs])
+    made = report_page.Page([report_page.reported(Run(run, trusted=True), {}) for run in runs])
     return Page(write_page(made.html(), output or runs[0] / "report.html"))
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.cli.arguments import add, refuse_others
+from evo.cli.arguments import add, flags, refuse_others
 from evo.errors import ConfigurationError, EvoError, ResourceError, counted, first_line, notice, printable_lines
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
                 raise ConfigurationError(f"--{flag.replace('_', '-')} goes with a comparison file, which trains")
         refuse_others(paths)
         return _reported(comparison_of(runs_in(paths)), arguments, output, page, None)
-    file = ComparisonFile.read(path, {"workers": arguments.workers, "backend": arguments.backend})
+    file = ComparisonFile.read(path, flags(arguments))
     print_line(file.summary())
     if arguments.dry_run:
         runs = [

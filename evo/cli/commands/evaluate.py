@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from evo.cli.arguments import add, whole
+from evo.cli.arguments import add, flags, whole
 from evo.errors import ConfigurationError, counted, printable_lines
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
     parser.add_argument("--episodes", metavar="N", help="number of test episodes (default: test.episodes of the run)")
-    parser.add_argument(
-        "--block", metavar="N", help="which million of test episodes (default: 0, which every run looks at)"
-    )
+    block = "which million of test episodes (default: 0, which every run looks at)"
+    parser.add_argument("--block", metavar="N", help=block)
     add(parser, "--mode")
     other = "test in an environment with another option, as on a larger board; may be repeated"
     add(parser, "--set", metavar="environment.KEY=VALUE", help=other)
@@ -38,8 +37,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
 
     episodes = whole("--episodes", arguments.episodes, 1, BLOCK)
     block = whole("--block", arguments.block, 0, LAST_BLOCK)
-    flags = {"workers": arguments.workers, "backend": arguments.backend}
-    run = Run(arguments.run_dir, flags=flags)
+    run = Run(arguments.run_dir, flags=flags(arguments))
     ours = not arguments.set and arguments.run_dir.is_dir()  # a look at the run's own test episodes
     episodes = episodes or run.config.test.episodes
     block = run.config.test.block if block is None else block

@@ -40,28 +40,18 @@ READER = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
+    file = "the file or directory to write, which must not exist yet; csv and python: standard output"
+    parser.add_argument("file", metavar="FILE", nargs="?", help=file)
     parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="the file or directory to write, which must not exist yet; csv and python: standard output",
-    )
-    parser.add_argument(
-        "--to",
-        choices=(*networks.FORMATS, PAGE, *metrics.FORMATS),
-        required=True,
+        "--to", choices=(*networks.FORMATS, PAGE, *metrics.FORMATS), required=True,
         help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
         "champion is a decision tree; html is a page in which the champion of Snake, the duel or Connect Four plays "
         "with the same bits, and verifies it, or one that shows episodes of another game; csv, parquet and tensorboard "
         "(a directory) have the metrics",
-    )
+    )  # fmt: skip
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
-    parser.add_argument(
-        "--episodes",
-        metavar="N",
-        help="test episodes that a page can verify (default: 200), or whose worst, median and best it shows "
-        "(default: 32), 1 to 10000",
-    )
+    episodes = "test episodes that a page can verify (default: 200), or whose worst, median and best it shows "
+    parser.add_argument("--episodes", metavar="N", help=f"{episodes}(default: 32), 1 to 10000")
     add(parser, "--plugin")
 
 
@@ -78,9 +68,7 @@ def main(arguments: Namespace) -> int:
         return _table(file, kind, source)
     run = Run(source, flags={"backend": "serial"})
     if file is None:
-        from evo.exports.networks import python_file
-
-        print(python_file(run), end="")
+        print(networks.python_file(run), end="")
         return 0
     if kind == PAGE:
         return _page(file, run, source, episodes)

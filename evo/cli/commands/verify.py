@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from evo.cli.arguments import add, whole
+from evo.cli.arguments import add, flags, whole
 from evo.errors import ConfigurationError, DataError, counted, printable
 
 SAMPLE = 64
@@ -30,8 +30,7 @@ def main(arguments: Namespace) -> tuple[int, object]:
     directory = arguments.run_dir
     if directory.is_file() and (arguments.all or count is not None):
         raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
-    flags = {"workers": arguments.workers, "backend": arguments.backend}
-    report = verify(directory, None if arguments.all else SAMPLE if count is None else count, flags, print)
+    report = verify(directory, None if arguments.all else SAMPLE if count is None else count, flags(arguments), print)
     differs = [*report.disagrees, *report.changed_code]
     for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", differs)):
         for text in found:

@@ -167,21 +167,13 @@ class EpisodeView:
     """The steps of a recorded episode, from 0; after the last one comes the final position."""
 
     def __init__(
-        self,
-        recording: Recording,
-        positions: Sequence[Shown],
-        environment: Environment,
-        policy: Policy,
-        colour: bool,
+        self, recording: Recording, positions: Sequence[Shown], environment: Environment, policy: Policy, colour: bool,
         size: os.terminal_size,
-    ) -> None:
+    ) -> None:  # fmt: skip
         assert recording.steps is not None
         self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
-        self._outputs, self._masks = recording.steps.outputs, recording.steps.action_masks
-        self._memories = recording.steps.memories
-        self._snapshots: NDArray[Any] = recording.steps.observations
-        self._positions = positions
+        self._steps, self._positions = recording.steps, positions
         self._own = own_moves(recording, environment)
         self._rows = np.cumsum(self._own) - 1  # of the recorded steps, by move
         system: Literal["truecolor"] | None = "truecolor" if colour else None
@@ -214,22 +206,22 @@ class EpisodeView:
         if not self._own[step]:
             return [f" another player plays {titles[played]}"]
         row = self._rows[step]
-        outputs = self._outputs[row].astype(np.float64)  # which has the difference of any two
+        outputs = self._steps.outputs[row].astype(np.float64)  # which has the difference of any two
         width, least, most = max(map(len, titles)), outputs[:count].min(), outputs[:count].max()
-        lines = []
+        lines, masks = [], self._steps.action_masks
         for action, title in enumerate(titles):
             long = round(BAR * float((outputs[action] - least) / (most - least))) if most > least else 0
             notes = ["played"] if not self._environment.continuous and action == played else []
-            notes += ["masked"] if self._masks is not None and not self._masks[row, action] else []
+            notes += ["masked"] if masks is not None and not masks[row, action] else []
             lines.append(f" {title:<{width}} {outputs[action]:8.3f} {'▇' * long:<{BAR}} {', '.join(notes)}".rstrip())
         others = ", ".join(f"{value:.3f}" for value in outputs[count:])
         return lines + ([f" other outputs {others}"] if others else [])
 
     def _dependence(self, row: int) -> list[Text]:
         """Return a map of the observation of a recorded step, dark where nothing depends on it."""
-        game = self._environment.game
-        seen = self._snapshots[row] if game is None else game.observe(self._snapshots[row : row + 1])[0]
-        state = None if self._memories is None else self._memories[row]
+        game, (snapshots, memories) = self._environment.game, (self._steps.observations, self._steps.memories)
+        seen = snapshots[row] if game is None else game.observe(snapshots[row : row + 1])[0]
+        state = None if memories is None else memories[row]
 
         def scores_of(observations: NDArray[np.float32]) -> NDArray[np.float32]:
             states = None if state is None else np.tile(state, (len(observations), 1))
