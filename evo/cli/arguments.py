@@ -50,9 +50,8 @@ def add_training(parser: ArgumentParser) -> None:
     add(parser, "--algorithm", "--set", "--workers", "--backend", "--seed")
     add(parser, "--generations", help="number of generations in total, those done included")
     add(parser, "--plugin", help="a module with an algorithm, environment or backend; may be repeated")
-    parser.add_argument(
-        "--fork", metavar="NAME", help="when resuming: continue in a new run, runs/NAME, whose options may differ"
-    )
+    fork = "when resuming: continue in a new run, runs/NAME, whose options may differ"
+    parser.add_argument("--fork", metavar="NAME", help=fork)
     drift = "when resuming: accept a machine whose arithmetic gives other results"
     parser.add_argument("--allow-drift", action="store_true", help=drift)
     add(parser, "--json")

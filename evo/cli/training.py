@@ -175,12 +175,8 @@ def missing_kernels(experiment: Experiment) -> list[str]:
     environment, records = experiment.make_environment(), experiment.transitions_from
     if environment.problem is not None or kernels_are_kept(experiment.network(), environment, records):
         return []
-    kinds = {
-        PLAYED: True,
-        RECORDED: bool(records) and environment.game is not None,
-        LEARNED: experiment.learns and experiment.learner.is_exact,
-    }
-    return [kind for kind, wanted in kinds.items() if wanted]
+    kinds = [PLAYED, *([RECORDED] if records and environment.game is not None else [])]
+    return [*kinds, *([LEARNED] if experiment.learns and experiment.learner.is_exact else [])]
 
 
 def _say_as_compiled(kinds: Sequence[str], display: Display) -> None:

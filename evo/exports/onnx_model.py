@@ -206,8 +206,5 @@ def _value(name: str, *sides: int, kind: int = FLOAT) -> dict[str, Any]:
 
 def _window(layer: Layer) -> dict[str, Any]:
     """Return the attributes of an operator with windows; its padding is that of TensorFlow, more at the end."""
-    return {
-        "kernel_shape": [layer.kernel] * 2,
-        "strides": [layer.stride] * 2,
-        "pads": [layer.pad, layer.pad_left, *layer.pad_after],
-    }
+    pads = [layer.pad, layer.pad_left, *layer.pad_after]
+    return {"kernel_shape": [layer.kernel] * 2, "strides": [layer.stride] * 2, "pads": pads}

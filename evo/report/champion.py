@@ -131,10 +131,8 @@ def facts(run: Run, command: str) -> Iterator[tuple[str, str]]:
         yield "Score", "not tested yet"
     else:
         played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
-        yield (
-            "Score",
-            f"{number(score.mean)}{_score_limit_text(options)} (95 % interval {interval(score.ci95)}) on {played}",
-        )
+        mean = f"{number(score.mean)}{_score_limit_text(options)}"
+        yield "Score", f"{mean} (95 % interval {interval(score.ci95)}) on {played}"
         if score.win_rate is not None:
             wins = (score.win_rate, *(score.win_ci95 or (0.0, 1.0)))
             rate, least, most = (percentage(share, ".1f") for share in wins)

@@ -72,13 +72,8 @@ def play(
         for (label, _), result in zip(networks, results, strict=True)
     )
     mean, interval = mean_interval((champion.returns[0] / unit_of(champion.returns)).tolist())
-    return Replays(
-        episode=episode,
-        episodes=episodes,
-        shown=tuple({**one, "episode": episode} for one in shown if one),
-        mean_return=mean,
-        ci95=interval if episodes > 1 else None,
-    )
+    whole = tuple({**one, "episode": episode} for one in shown if one)
+    return Replays(episode, episodes, whole, mean, interval if episodes > 1 else None)
 
 
 def results_of(

@@ -89,16 +89,10 @@ def ancestors(ancestry: Ancestry) -> Markup:
     born = [one for one in ancestry.lineage if not one.kept]
     if not born:
         return Markup("")
-    rows = [
-        (
-            f"{one.generation + 1:,}",
-            f"{one.candidate:,}",
-            number(one.mean_return),
-            f"{one.sigma:.3g}" if one.sigma else UNKNOWN,
-            "two parents" if one.mate else "",
-        )
-        for one in born[:MOST_ANCESTORS]
-    ]
+    rows = list[Sequence[object]]()
+    for one in born[:MOST_ANCESTORS]:
+        sigma, mates = f"{one.sigma:.3g}" if one.sigma else UNKNOWN, "two parents" if one.mate else ""
+        rows.append((f"{one.generation + 1:,}", f"{one.candidate:,}", number(one.mean_return), sigma, mates))
     heads = ["generation", "candidate", "training return", "mutation sigma", "born of"]
     oldest = f"the first of generation {born[-1].generation + 1:,}{', drawn at random' if ancestry.founded else ''}"
     title = f"The champion and its ancestors: {counted(len(born), 'network')}, {oldest}"
@@ -137,9 +131,8 @@ def lost_workers(run: Run) -> Markup:
     if not rows:
         return Markup("")
     total = sum(count for _, count in lost)
-    text = quiet(
-        f"{counted(total, 'worker')} died and {'was' if total == 1 else 'were'} replaced; no result depends on it."
-    )
+    died = f"{counted(total, 'worker')} died and {'was' if total == 1 else 'were'} replaced"
+    text = quiet(f"{died}; no result depends on it.")
     return joined([text, details("In which generations", table(["generation", "workers"], rows[:200], (0, 1)))])
 
 

@@ -39,9 +39,8 @@ def verdict(run: Run, baselines: Mapping[str, Baseline]) -> list[str]:
 def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     """Return the sentences about several runs."""
     tested = [(run.name, run.score) for run in runs if run.score is not None]
-    sentences = [
-        f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
-    ]
+    have = "has" if len(tested) == 1 else "have"
+    sentences = [f"{counted(len(runs), 'run')}, of which {len(tested)} {have} a test score."]
     if forks := [run.name for run in runs if run.is_fork]:
         sentences.append(f"As a fork, {' and '.join(forks)} {FORKED}")
     if len({place_of(run.config, code.game_of(run.store.identity)) for run in runs if run.score is not None}) > 1:
@@ -107,11 +106,8 @@ def scored(run: Run) -> str:
     """Say what the champion scores on test episodes."""
     score = run.score
     if run.champion_file is None:
-        return (
-            f"{NO_CHAMPION.capitalize()}."
-            if ended_without_champion(run)
-            else "It has no champion yet, so there is nothing to test."
-        )
+        none = "It has no champion yet, so there is nothing to test."
+        return f"{NO_CHAMPION.capitalize()}." if ended_without_champion(run) else none
     if score is None:
         return "Its champion is not tested yet."
     amount = f"{number(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()

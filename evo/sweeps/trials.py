@@ -336,12 +336,9 @@ def limited(experiment: Experiment, share: float) -> Experiment:
     }
     generations = max(1, math.ceil(experiment.generations * share))
     budget = run.budget.model_copy(update=amounts)
+    run = run.model_copy(update={"budget": budget, "generations": generations})
     options = experiment.options.model_copy(update={"generations": 0})
-    return replace(
-        experiment,
-        run=run.model_copy(update={"budget": budget, "generations": generations}),
-        sections={**experiment.sections, experiment.algorithm: options},
-    )
+    return replace(experiment, run=run, sections={**experiment.sections, experiment.algorithm: options})
 
 
 def budget_of(experiment: Experiment) -> str:

@@ -19,9 +19,8 @@ PAGES = (".html", ".htm")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument(
-        "what", nargs="+", metavar="COMPARISON.toml | RUN_DIR", help="a comparison file, or the directories of runs"
-    )
+    what = "a comparison file, or the directories of runs"
+    parser.add_argument("what", nargs="+", metavar="COMPARISON.toml | RUN_DIR", help=what)
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
     parser.add_argument("--output", metavar="FILE", help="write the tables to a file (.md, .csv or .tex) as well")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with tables and charts")

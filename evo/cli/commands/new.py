@@ -15,11 +15,7 @@ from evo.plugins import registry
 from evo.plugins.mistakes import OURS
 
 SKELETONS = Path(__file__).parent.parent / "skeletons"
-NAMES = {
-    "game": ("my_game", "MyGame"),
-    "environment": ("my_env", "MyEnv"),
-    "algorithm": ("my_algorithm", "MyAlgorithm"),
-}
+NAMES = {"game": "my_game", "environment": "my_env", "algorithm": "my_algorithm"}
 TESTS = '''"""The contract of the {kind} {name}: run it with pytest."""
 
 from evo.testing import {kind}_tests
@@ -46,7 +42,7 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
     if shadowed := _shadowed(kind, name):
         raise ConfigurationError(f"{name}: {shadowed}; choose another name, as my_{name}")
-    class_name = "".join(part.capitalize() for part in name.split("_"))
+    class_name = _class_name(name)
     tested = f'"gymnasium:{class_name}-v0", plugin="{name}"' if kind == "environment" else f'"{name}"'
     if arguments.players > 1 and kind != "game":
         raise ConfigurationError("--players: only a game has players")
@@ -55,9 +51,7 @@ def main(arguments: Namespace) -> int:
     for ending in ("py", "toml"):
         text = (SKELETONS / f"{skeleton}.{ending}").read_text(encoding="utf-8")
         text = text.replace("PLAYERS = 2", f"PLAYERS = {arguments.players}")
-        for before, after in zip(NAMES[kind], (name, class_name), strict=True):
-            text = text.replace(before, after)
-        texts[f"{name}.{ending}"] = text
+        texts[f"{name}.{ending}"] = text.replace(NAMES[kind], name).replace(_class_name(NAMES[kind]), class_name)
     files = [f"{name}.py", f"test_{name}.py", f"{name}.toml"]
     for file in map(Path, files):
         if file.exists():
@@ -69,6 +63,10 @@ def main(arguments: Namespace) -> int:
     print(f"python -m pytest test_{name}.py")
     print(f"python -m evo.run {name}.toml --plugin {name}")
     return 0
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def _wrong_name(name: str) -> str:

@@ -12,9 +12,8 @@ from evo.errors import typed
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir", nargs="+", help="the directory of a run; of several runs the curves are overlaid")
-    parser.add_argument(
-        "--output", metavar="FILE", help="the file to write (default: report.html in the run directory)"
-    )
+    output = "the file to write (default: report.html in the run directory)"
+    parser.add_argument("--output", metavar="FILE", help=output)
     add(parser, "--plugin", "--json")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.arguments import add_training, flags, notice_unused
+from evo.cli.arguments import add, add_training, flags, notice_unused
 from evo.errors import ConfigurationError
 
 SUMMARISED = True
@@ -15,12 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT.toml", help="the experiment file")
     parser.add_argument("--resume", type=Path, metavar="RUN_DIR", help="continue a run instead")
-    parser.add_argument(
-        "--run-dir", metavar="DIR", help="the run directory to create (default: runs/FILE-ALGORITHM-seedN-NNN)"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check the experiment, print all resolved options, and do not train"
-    )
+    directory = "the run directory to create (default: runs/FILE-ALGORITHM-seedN-NNN)"
+    parser.add_argument("--run-dir", metavar="DIR", help=directory)
+    add(parser, "--dry-run", help="check the experiment, print all resolved options, and do not train")
     add_training(parser)
 
 
