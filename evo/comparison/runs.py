@@ -180,13 +180,11 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
     for directory in directories:
         run = Run(directory)
         options, seed, origin = options_of(run), run.config.run.seed, first_run(run.store.identity)
-        if other := seen.get((options, seed)):
-            text = "have equal options and an equal seed, so they do not count as two seeds; leave one out"
-            raise ConfigurationError(f"{directory} and {other} {text}")
-        if other := seen.get((options, origin)):
-            text = "have the same first generations (--fork), so they do not count as two seeds; leave one out"
-            raise ConfigurationError(f"{directory} and {other} {text}")
-        seen[options, seed] = seen[options, origin] = directory
+        for of, both in ((seed, "equal options and an equal seed"), (origin, "the same first generations (--fork)")):
+            if other := seen.get((options, of)):
+                text = f"have {both}, so they do not count as two seeds; leave one out"
+                raise ConfigurationError(f"{directory} and {other} {text}")
+            seen[options, of] = directory
         shared = begun.setdefault(origin, directory)
         first.setdefault(options, directory.resolve())
         found.append((options, run, "" if shared == directory else f"has the first generations of {shared}"))

@@ -9,10 +9,10 @@ import os
 import socket
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from evo.errors import ConfigurationError, cell, extra, first_line, notice
 from evo.files.durable import resources
@@ -26,16 +26,6 @@ GENERATION, CHAMPION_FILE = "generation", "champion_file"
 
 Metrics = Mapping[str, float]
 Rows = Sequence[Metrics]  # of the generations from 0 on; what is unknown or not finite is left out
-
-
-class Tracker(Protocol):
-    """What shows the metrics of a run."""
-
-    def add(self, generation: int, row: Metrics, moment: float) -> None:
-        """Add and show the metrics of a generation, finite numbers; `moment` is in seconds."""
-
-    def close(self, error: BaseException | None = None) -> None:
-        """End, after what was added is written; `error` is what ended training before its time."""
 
 
 class Events:
@@ -58,13 +48,13 @@ class Events:
             self._write(0.0, step=first, session_log=start)
 
     def add(self, generation: int, row: Metrics, moment: float) -> None:
-        """Add a scalar for each metric."""
+        """Add a scalar for each metric, a finite number; `moment` is in seconds."""
         for name, value in row.items():
             self._write(moment, step=generation, summary=self._summary.scalar(name, value))
         self._writer.flush()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the file."""
+        """Close the file; `error` is what ended training before its time."""
         with suppress(OSError):  # of what was added and not flushed
             self._writer.close()
 
@@ -116,7 +106,7 @@ PATIENCE = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }  # fmt: skip
-SERVICES: Mapping[str, Callable[[Path, Mapping[str, object]], Tracker]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
+SERVICES: Mapping[str, type[WeightsAndBiases | MLflow]] = {"wandb": WeightsAndBiases, "mlflow": MLflow}
 
 
 def require(arguments: Namespace) -> None:
@@ -137,7 +127,7 @@ class Trackers(AbstractContextManager["Trackers"]):
         require(arguments)
         self._events = None if arguments.tensorboard is None else Path(arguments.tensorboard)
         self._services = list(dict.fromkeys(arguments.tracker))
-        self._open: dict[str, Tracker] = {}  # by what was typed
+        self._open: dict[str, Events | WeightsAndBiases | MLflow] = {}  # by what was typed
         if self._events is not None:
             with resources("write to", self._events):
                 self._events.mkdir(parents=True, exist_ok=True)

@@ -177,8 +177,7 @@ def _shape(task: Task) -> tuple[object, ...]:
 
 def _together(efforts: Sequence[Effort]) -> Effort:
     busy = [sum(times) for times in zip(*(effort.busy for effort in efforts), strict=False)]
-    names = ("seconds", "straggling", "replaced", "bytes_sent", "bytes_received", "cpu_seconds")
-    sums: dict[str, Any] = {name: sum(vars(effort)[name] for effort in efforts) for name in names}
+    sums: dict[str, Any] = {name: sum(vars(one)[name] for one in efforts) for name in vars(Effort()) if name != "busy"}
     return Effort(busy=busy, **sums)
 
 
