@@ -212,13 +212,10 @@ def _methods(
 
 
 def _loaded(file: Path, section: ComparisonSection, flags: Mapping[str, Any]) -> Experiment:
-    if not section.limits:
-        return Experiment.load(file, *section.set, hosts="refused", **flags)
-    limits = ", ".join(f"{name} = {amount}" for name, amount in section.limits.items())
-    budget = f"run.budget={{{limits}}}"
-    return Experiment.load(
-        file, *section.set, budget, hosts="refused", **{**flags, "generations": str(MOST_GENERATIONS)}
-    )
+    sets = list(section.set)
+    if limits := ", ".join(f"{name} = {amount}" for name, amount in section.limits.items()):
+        sets, flags = [*sets, f"run.budget={{{limits}}}"], {**flags, "generations": str(MOST_GENERATIONS)}
+    return Experiment.load(file, *sets, hosts="refused", **flags)
 
 
 def _of_this_file(

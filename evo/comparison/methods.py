@@ -177,15 +177,13 @@ def impossible(pairs: int) -> str:
 def ahead(methods: Sequence[Method]) -> str:
     """Return the name of a method that scores more than every other one on each of two or more seeds; else nothing."""
     scores = {method.name: {run.seed: run.score for run in method.runs} for method in methods}
-    if any(None in ours.values() or ours.keys() != next(iter(scores.values())).keys() for ours in scores.values()):
+    seeds = next(iter(scores.values())).keys()
+    few = min(len(scores), len(seeds)) < 2
+    if few or any(None in ours.values() or ours.keys() != seeds for ours in scores.values()):
         return ""
     for name, ours in scores.items():
         others = [theirs for other, theirs in scores.items() if other != name]
-        if (
-            len(ours) > 1
-            and others
-            and all((score or 0.0) > (theirs[seed] or 0.0) for theirs in others for seed, score in ours.items())
-        ):
+        if all((score or 0.0) > (theirs[seed] or 0.0) for theirs in others for seed, score in ours.items()):
             return name
     return ""
 

@@ -257,11 +257,8 @@ def _measure(directory: str, words: Sequence[str]) -> None:
             last = now
             if len(rows) == 1 and now - began > limit / SHARE:
                 began = now - limit / SHARE  # kernels were compiled, which is done once on a machine
-            enough = (
-                len(rows) >= max(GENERATIONS, len(experiment.environment.changes))
-                and now - began + rows[-1].wall / 2 > limit
-            )
-            if enough or len(rows) >= int(most):
+            enough = len(rows) >= max(GENERATIONS, len(experiment.environment.changes))
+            if (enough and now - began + rows[-1].wall / 2 > limit) or len(rows) >= int(most):
                 break
         session.update_champion(test=True)
         rounds = sampled.take()

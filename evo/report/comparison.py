@@ -211,9 +211,8 @@ def rating_over_time(run: Run) -> Chart | None:
     champions = [SeatPlayer(str(g), 0, network, hall[row]) for g, row in zip(generations, rows, strict=True)]
     options: Any = run.config.environment
     baselines = [baseline_of(run.config, name) for name in options.opponents.baselines]
-    found = {
-        one.name: one for one in league(RoundRobin(run.config, [*champions, *baselines]), episodes=EPISODES).players
-    }
+    games = RoundRobin(run.config, [*champions, *baselines])
+    found = {one.name: one for one in league(games, episodes=EPISODES).players}
     rated = [found[one.name] for one in champions]
     series = {
         "label": "champion", "colour": 0, "dash": 0, "x": generations, "values": [rounded(one.rating) for one in rated],

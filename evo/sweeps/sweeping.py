@@ -283,10 +283,8 @@ class Study:
         self._ended += 1
 
     def _values(self, trial: Any) -> Values:
-        return {
-            axis.key: f"{value:{TRIED}}" if isinstance(value := trial.params[axis.key], float) else str(value)
-            for axis in self._axes
-        }
+        drawn = [(axis.key, trial.params[axis.key]) for axis in self._axes]
+        return {key: f"{value:{TRIED}}" if isinstance(value, float) else str(value) for key, value in drawn}
 
     def _distribution(self, axis: Axis) -> Any:
         if not axis.is_range:

@@ -61,9 +61,8 @@ def _experiments() -> Path | None:
         files = metadata.files("snake-evo") or []
     except metadata.PackageNotFoundError:
         return None
-    installed = [
-        Path(str(file.locate())).resolve() for file in files if file.match("share/snake-evo/experiments/*.toml")
-    ]
+    matching = (file for file in files if file.match("share/snake-evo/experiments/*.toml"))
+    installed = (Path(str(file.locate())).resolve() for file in matching)
     return next((file.parent for file in installed if file.exists()), None)
 
 

@@ -134,9 +134,8 @@ def line_of(shown: Mapping[str, str], row: Row, generations: int, pace: Pace, ve
 
 def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
     """Return the figures of a generation as text, by column; an untested one has the test score of `before`."""
-    found = {
-        name: float(row.metrics.get(name, math.nan)) for name in (*SCORES, "frames", "seconds", "lane_utilisation")
-    }
+    names = (*SCORES, "frames", "seconds", "lane_utilisation")
+    found = {name: float(row.metrics.get(name, math.nan)) for name in names}
     shown = {name: number(found[name]) for name in SCORES}
     if math.isnan(found["test"]):
         shown["test"] = before.get("test", UNKNOWN)
