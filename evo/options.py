@@ -73,14 +73,14 @@ class EnvironmentOptions(Section):
     training: dict[str, JsonValue] | list[dict[str, JsonValue]] = Field(
         {},
         exclude_if=lambda changes: not changes,
-        description="options that have other values in training episodes, as in {max_steps = 100}; {} = none; of a "
-        "list of such tables, each generation has one in turn",
+        description="options with other values in training episodes, as in {max_steps = 100}; {} = none; of a list of "
+        "such tables, generations take turns",
     )
 
     training_generations: int = added(
         0,
         ge=0,
-        description="generations after which training episodes have the options of validation and test too; 0 = never",
+        description="generations after which training has the same options as validation and test; 0 = never",
     )
 
     def __hash__(self) -> int:

@@ -37,8 +37,8 @@ class LearnerOptions(Section):
     )
     device: Literal["cpu", "gpu"] = Field(
         "cpu",
-        description="device of exact updates, which have the same bits on both; gpu: the first GPU that the process "
-        "sees (CUDA_VISIBLE_DEVICES), with the extra `cuda`",
+        description="device of exact updates, with the same bits on both; gpu = the first GPU that the process sees "
+        "(CUDA_VISIBLE_DEVICES); needs the extra `cuda`",
     )
     strategy: Strategy = Field(
         "one",
@@ -47,27 +47,27 @@ class LearnerOptions(Section):
     )
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
         "auto",
-        description="CPU threads of an update; change the results of TensorFlow, not of exact updates; "
-        '"auto" = as many as workers, at most one per core, for exact updates, and 2 for TensorFlow',
+        description='CPU threads of an update; they change results of TensorFlow, not of exact updates; "auto" = '
+        "exact updates: as many as workers, at most one per core; TensorFlow: 2",
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of hidden layers; weights are float32")
     devices: list[str] = Field(
         [],
         max_length=64,
-        description='devices that compute updates, as "GPU:0" or "CPU:1"; of several processes, one each; [] = all '
-        "GPUs or else the CPU, but one uses the first GPU, and several processes use the CPU",
+        description='devices that compute updates, as "GPU:0" or "CPU:1"; one for each of several processes; [] = all '
+        "GPUs or else the CPU; strategy one: the first GPU; several processes: the CPU",
     )
     weight: int = Field(
         8,
         ge=0,
         le=1024,
-        description="workers that the learner counts as on each of its GPUs, where workers.placement = weighted",
+        description="how many workers the learner counts as on each of its GPUs, if workers.placement = weighted",
     )
     logical_cpus: int = Field(0, ge=0, le=64, description="logical devices that the CPU is divided into; 0 = one")
     processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: worker processes of the learner")
     staleness: int = Field(0, ge=0, le=64, description="parameter-server: extra stale updates in flight; 0 = exact")
     learning_rate: Literal["given", "linear", "root"] = Field(
-        "given", description="scaling of learning rates with the number of devices: none, linear or by the square root"
+        "given", description="scaling of learning rates with the number of devices: given = none, root = by square root"
     )
     log_placement: bool = Field(False, description="log the device of every operation of an update")
 

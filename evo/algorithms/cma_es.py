@@ -31,7 +31,7 @@ class Options(strategy.StrategyOptions):
     """The [cma_es] section."""
 
     eigen_every: int = Field(
-        0, ge=0, description="generations between eigendecompositions; 0 = as often as the matrix changes much"
+        0, ge=0, description="generations between eigendecompositions; 0 = when the matrix has changed enough"
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest step size sigma; 0 = none")
 

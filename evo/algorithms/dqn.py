@@ -54,7 +54,7 @@ class ReplayOptions(AlgorithmOptions):
     gamma_points: hp.GammaPoints = Field(default_factory=list)
     n_step: hp.NStep = 3
     double: bool = Field(
-        True, description="double Q-learning: the online network chooses the action that the target network values"
+        True, description="double Q-learning: the online network chooses the action, the target network rates it"
     )
     huber_delta: hp.HuberDelta = 1.0
     epsilon: hp.Epsilon = hp.EPSILON

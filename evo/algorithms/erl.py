@@ -62,10 +62,10 @@ class Options(dqn.ReplayOptions):
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "episodes"  # whole ones are shared
 
     population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
-    episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for a whole generation")
     parents: int = Field(16, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
     elites: int = Field(
-        8, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
+        8, ge=0, le=LARGEST_POPULATION, description="best candidates, which stay unchanged and play again"
     )
     alive_bonus: AliveBonus = 0.0
     alive_steps: AliveSteps = 100
@@ -75,14 +75,14 @@ class Options(dqn.ReplayOptions):
         64,
         ge=0,
         le=LARGEST_POPULATION,
-        description="candidates whose episodes go to the replay buffer: the first of a generation, which are elites, "
-        "the learner's network, then children; 0 = none",
+        description="candidates whose episodes go to the replay buffer: elites first, then the learner's network, "
+        "then children; 0 = none",
     )
     explore_episodes: int = Field(
         8, ge=0, le=100_000, description="epsilon-greedy episodes of the learner's network per generation; 0 = none"
     )
     sync_every: int = Field(
-        1, ge=0, description="generations between two entries of the learner's network into the population; 0 = never"
+        1, ge=0, description="generations between copies of the learner's network into the population; 0 = never"
     )
 
     def _check(self) -> None:

@@ -20,7 +20,7 @@ from evo.records import Arrays, Metrics, WeightSource
 class Options(strategy.StrategyOptions):
     """The [es] section."""
 
-    parents: int = Field(64, ge=1, le=1_000_000, description="best candidates whose mean is the next mean (mu)")
+    parents: int = Field(64, ge=1, le=1_000_000, description="best candidates, averaged to the next mean (mu)")
     sigma_spread: float = Field(
         0.0, ge=0, le=4, description="log-normal spread tau of a candidate's sigma; 0 = 1 / sqrt(2 P)"
     )

@@ -73,11 +73,11 @@ class Options(PopulationOptions):
     population: int = Field(256, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: PerCandidate = 4
     parents: int = Field(16, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
-    elites: int = Field(0, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
+    elites: int = Field(0, ge=0, le=LARGEST_POPULATION, description="best candidates, which stay and play again")
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
-    tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
+    tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, if selection = tournament")
     islands: int = added(
-        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; population, parents and elites are multiples of it"
+        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; must divide population, parents and elites"
     )
     migration_every: int = added(
         10, ge=0, description="generations between migrations from each island to the next; 0 = never"
@@ -86,28 +86,28 @@ class Options(PopulationOptions):
         1,
         ge=1,
         le=LARGEST_POPULATION,
-        description="best of an island that are copied to the next, in place of its worst",
+        description="best candidates of an island that replace the worst of the next",
     )
-    memory: int = Field(1, ge=1, le=1000, description="generations that an elite's fitness averages; 1 = the last")
-    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the mutation noise, at first")
+    memory: int = Field(1, ge=1, le=1000, description="generations averaged in an elite's fitness; 1 = the last")
+    sigma: float = Field(0.1, gt=0, le=1000, description="initial standard deviation of the mutation noise")
     sigma_spread: float = Field(
         1.0,
         ge=0,
         le=1000,
-        description="self-adaptive sigma: its log-normal spread around the parents', in 1 / sqrt(2 P) of P weights; "
-        "0 = all children have the same sigma",
+        description="self-adaptation: log-normal spread of a child's sigma around its parents', in units of 1 / "
+        "sqrt(2 P), P weights; 0 = one sigma for all",
     )
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
     sigma_path: bool = added(
         False,
-        description="sigma grows while the mean of all parents moves in one direction, and else shrinks (cumulative "
+        description="grow sigma while the mean of all parents moves in one direction, else shrink it (cumulative "
         "step-size adaptation)",
     )
     crossover: Crossover = Field(
-        "mean", description="mean of all parents; or of two parents, single weights (uniform) or whole layers; or none"
+        "mean", description="mean of all parents; single weights (uniform) or whole layers of two parents; or none"
     )
     crossover_rate: float = Field(
-        0.5, ge=0, le=1, description="probability that a child has two parents, where crossover = uniform or layers"
+        0.5, ge=0, le=1, description="probability that a child has two parents, if crossover = uniform or layers"
     )
     select: Operator = Field("", description='selection operator of a plug-in, as in "my_plugin:my_function"')
     mate: Operator = Field("", description="crossover operator of a plug-in, called for children of two parents")

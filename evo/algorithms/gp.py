@@ -27,22 +27,20 @@ TRIES = 4  # mutations of a child that is there already, at most
 class Options(PopulationOptions):
     """The [gp] section."""
 
-    elites: int = Field(
-        16, ge=1, le=LARGEST_POPULATION, description="best trees that stay unchanged, and are evaluated again"
-    )
+    elites: int = Field(16, ge=1, le=LARGEST_POPULATION, description="best trees, which stay unchanged and play again")
     tournament: int = Field(5, ge=1, le=1000, description="trees per tournament on fitness")
     parsimony: float = Field(
         1.2,
         ge=1,
         le=2,
-        description="the shorter one of two tournament winners is a parent with probability half of this",
+        description="the shorter of two tournament winners is a parent with probability parsimony / 2",
     )
     crossover: float = Field(0.5, ge=0, le=1, description="share of the children that have two parents")
     nudge: float = Field(
-        0.5, ge=0, le=1, description="share of the mutations that move one threshold; the others replace a part"
+        0.5, ge=0, le=1, description="share of mutations that move one threshold; the others replace a subtree"
     )
     largest_threshold: float = Field(
-        1.0, gt=0, le=1e9, description="largest size of a threshold that is drawn at random, in units of observations"
+        1.0, gt=0, le=1e9, description="largest absolute value of a random threshold, in units of observations"
     )
 
     def _check(self) -> None:

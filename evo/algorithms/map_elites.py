@@ -53,19 +53,19 @@ class ArchiveOptions(AlgorithmOptions):
     alive_steps: AliveSteps = 100
     reevaluated: int = Field(
         128, ge=1, le=LARGEST_POPULATION,
-        description="candidates that play again per generation, at most; left out, a quarter of a small population",
+        description="most candidates that play again per generation; if not set, a quarter of a population up to 128",
     )  # fmt: skip
     descriptors: list[str] = Field(
         ["length"], min_length=1, max_length=4, description='behaviour: "length", "return" or metrics of an episode'
     )
-    low: list[float] = Field([0.0], description="smallest mean of each descriptor; what is below is in the first bin")
-    high: list[float] = Field([1000.0], description="largest mean of each descriptor; what is above is in the last bin")
-    bins: list[int] = Field([20], description="bins of each descriptor; a cell is a bin of each")
+    low: list[float] = Field([0.0], description="lower bound of each descriptor's mean; less is in the first bin")
+    high: list[float] = Field([1000.0], description="upper bound of each descriptor's mean; more is in the last bin")
+    bins: list[int] = Field([20], description="bins per descriptor; a cell combines one of each")
     check_every: int = Field(
-        100, ge=0, description="generations after which every elite plays check_episodes fresh episodes; 0 = never"
+        100, ge=0, description="generations between checks of all elites on check_episodes fresh episodes; 0 = never"
     )
     check_episodes: int = Field(
-        512, ge=1, le=100_000, description="fresh episodes of an elite in a check, which changes nothing"
+        512, ge=1, le=100_000, description="fresh episodes per elite in a check, which is only reported"
     )
 
     @property

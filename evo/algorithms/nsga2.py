@@ -39,13 +39,13 @@ class Options(PopulationOptions):
         128,
         ge=1,
         le=LARGEST_POPULATION,
-        description="candidates kept per generation, the parents of the next; fewer than population",
+        description="candidates kept as parents of the next generation; fewer than population",
     )
     objectives: list[str] = Field(
         ["return", "-length"],
         min_length=1,
         max_length=8,
-        description='what is maximised: "return", "length" or a metric of an episode; "-" minimises',
+        description='maximised: "return", "length" or a metric of an episode; a leading "-" minimises',
     )
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7

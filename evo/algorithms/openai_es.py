@@ -19,14 +19,14 @@ class Options(strategy.StrategyOptions):
     """The [openai_es] section."""
 
     sigma_final: float = Field(
-        0.03, gt=0, le=1000, description="final standard deviation of every weight, where it is annealed"
+        0.03, gt=0, le=1000, description="final standard deviation of every weight, if it is annealed"
     )
     sigma_generations: int = Field(0, ge=0, description="generations over which sigma is annealed; 0 = constant")
     optimizer: Literal["adam", "clipup"] = Field(
         "adam", description="optimizer of the mean: adam, or clipup (normalised gradient, momentum, limited step)"
     )
-    learning_rate: float = Field(0.02, gt=0, le=1000, description="initial learning rate; of ClipUp, length of a step")
-    learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate, where it is annealed")
+    learning_rate: float = Field(0.02, gt=0, le=1000, description="initial learning rate; for ClipUp, the step length")
+    learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate, if it is annealed")
     learning_rate_generations: int = Field(
         0, ge=0, description="generations over which the learning rate is annealed; 0 = constant"
     )

@@ -24,7 +24,7 @@ class Options(strategy.StrategyOptions):
         "clipup", description="optimizer of the mean: adam, or clipup (normalised gradient, momentum, limited step)"
     )
     learning_rate: float = Field(
-        0.1, gt=0, le=1000, description="learning rate of the mean; of ClipUp, length of a step"
+        0.1, gt=0, le=1000, description="learning rate of the mean; for ClipUp, the step length"
     )
     sigma_learning_rate: float = Field(0.1, ge=0, le=1, description="learning rate of the standard deviations")
     sigma_change: float = Field(

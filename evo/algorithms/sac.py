@@ -47,10 +47,10 @@ class Options(ContinuousOptions):
     """
 
     temperature: float = Field(1.0, gt=0, le=1000, description="initial temperature alpha, the weight of the entropy")
-    learn_temperature: bool = Field(True, description="learn the temperature towards target_entropy; false = constant")
-    temperature_learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam, of the temperature")
+    learn_temperature: bool = Field(True, description="adapt the temperature to reach target_entropy; false = constant")
+    temperature_learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam for the temperature")
     target_entropy: float = Field(
-        -1.0, ge=-100, le=100, description="entropy that the temperature keeps, in nats per dimension of an action"
+        -1.0, ge=-100, le=100, description="entropy that the temperature aims at, in nats per action dimension"
     )
 
     def extra_outputs(self, environment: Any) -> int:

@@ -39,10 +39,10 @@ class Options(ContinuousOptions):
     """
 
     exploration_noise: float = Field(
-        0.1, ge=0, le=10, description="standard deviation of the noise of actions in training, which go from -1 to 1"
+        0.1, ge=0, le=10, description="standard deviation of the noise on training actions, which are from -1 to 1"
     )
-    target_noise: float = Field(0.2, ge=0, le=10, description="standard deviation of the noise of target actions")
-    target_noise_clip: float = Field(0.5, ge=0, le=10, description="largest noise of target actions")
+    target_noise: float = Field(0.2, ge=0, le=10, description="standard deviation of the noise on target actions")
+    target_noise_clip: float = Field(0.5, ge=0, le=10, description="limit of the noise on target actions")
     policy_delay: int = Field(2, ge=1, le=1000, description="updates of the critics per update of the actor")
 
 

@@ -35,7 +35,7 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--dry-run": {"action": "store_true", "help": "show what would be trained, and do not train"},
     "--json": {"action": "store_true", "help": "end with one line of JSON"},
-    "--verbose": {"action": "store_true", "help": "show also where the time of a generation goes"},
+    "--verbose": {"action": "store_true", "help": "also show where the time of a generation goes"},
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def add_training(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="do not show generations")
     add(parser, "--verbose")
     parser.add_argument("--tensorboard", metavar="DIR", help="write event files while training, for TensorBoard")
-    sends = "send metrics while training: wandb or mlflow, as their environment variables say; may be repeated"
+    sends = "send metrics while training: wandb or mlflow, set up by their environment variables; may be repeated"
     parser.add_argument("--tracker", action="append", default=[], metavar="NAME", help=sends)
 
 

@@ -51,7 +51,7 @@ class ComparisonSection(Section):
         max_length=100,
         description="experiment files, from this file's folder: names, or tables { file, algorithms }",
     )
-    algorithms: list[str] = Field([], description="algorithms of every experiment; empty = each its own")
+    algorithms: list[str] = Field([], description="algorithms for every experiment; empty = each its own")
     seeds: list[int] = Field(min_length=1, max_length=100, description="seeds of every method")
     frames: int = Field(0, ge=0, description="frames of a run; 0 = the experiment's own generations and budget")
     seconds: float = Field(0.0, ge=0, description="training seconds of a run; 0 = no limit")
@@ -59,7 +59,7 @@ class ComparisonSection(Section):
     multiply_adds: int = Field(0, ge=0, description="multiply-adds of networks of a run; 0 = no limit")
     cpu_seconds: float = Field(0.0, ge=0, description="processor seconds of a run; 0 = no limit")
     reach: float | None = Field(
-        None, description="score until which the time is shown; none = between the weakest player and the best method"
+        None, description="score to which time is measured; none = between the weakest player and the best method"
     )
     set: list[str] = Field([], description="changes of every experiment, as those of --set")
     directory: str = Field(

@@ -43,7 +43,7 @@ class Budget(Section):
     seconds: float = _limit(0.0, "seconds of training, over all resumes,")
     validation: float | None = Field(
         None,
-        description="validation return of the champion, mean per episode, at which the run ends; not set = no limit",
+        description="mean validation return of the champion at which the run ends; not set = no limit",
     )
     forward_passes: int = _limit(0, "forward passes, in playing and learning,")
     multiply_adds: int = _limit(0, "multiply-adds of forward and backward passes")
@@ -87,15 +87,15 @@ class RunOptions(Section):
         1,
         ge=1,
         le=1000,
-        description="searches of evolution, one after the other; after start_generations of each, the best goes on",
+        description="number of evolutionary searches, each of start_generations; the best one then continues",
     )
     start_generations: Annotated[list[Annotated[int, Field(ge=1, le=10_000_000)]], one_or_more(0, None, "")] = added(
-        [], description="generations of each search, where there are several starts; a list: stages of a search"
+        [], description="generations of each search, if there are several starts; a list: the ends of its stages"
     )
     start_return: Annotated[list[float], one_or_more(None, "")] = added(
         [],
-        description="candidates' median return with which a search enters its next stage, and after the last one no "
-        "other begins; a value for each stage, or none",
+        description="candidates' median return that takes a search to the next stage, or in the last stage makes it "
+        "the final search; one value per stage, or none",
     )
     budget: Budget = Field(Budget(), description="limits that end a run early, checked between generations")
     keep_every: int = Field(
@@ -103,8 +103,8 @@ class RunOptions(Section):
     )
     init_from: str = Field(
         "",
-        description="a run directory, champion.h5, .keras, .weights.h5 or .onnx file to start from, from the working "
-        "directory or else from the file",
+        description="a run directory, champion.h5, .keras, .weights.h5 or .onnx file to start from, relative to the "
+        "working directory or else this file",
     )
 
     def _check(self) -> None:
@@ -131,15 +131,15 @@ class ValidationOptions(Section):
     """The [validation] section: how the champion is chosen, alike for every algorithm."""
 
     every: int = Field(
-        10, ge=1, le=10_000_000, description="generations between validations; Gymnasium's by default more"
+        10, ge=1, le=10_000_000, description="generations between validations; by default more for Gymnasium"
     )
     episodes: int = Field(
         256,
         ge=1,
         le=100_000,
-        description="validation episodes per finalist, fixed for a run; Gymnasium's by default fewer",
+        description="validation episodes per finalist, fixed for a run; by default fewer for Gymnasium",
     )
-    finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most; Gymnasium's by default 4")
+    finalists: int = Field(16, ge=1, le=1000, description="most networks per validation; by default 4 for Gymnasium")
 
     def affordable(self, candidates: int, episodes: float) -> Self:
         """Return these options with a twentieth of all training `episodes` in validation, where that is not set.
@@ -162,16 +162,16 @@ class TestOptions(Section):
     """The [test] section: the champion's score on test episodes, which is only reported."""
 
     every: int = Field(
-        10, ge=0, le=10_000_000, description="generations between tests; 0 = at the end alone, Gymnasium's by default"
+        10, ge=0, le=10_000_000, description="generations between tests; 0 = only at the end, the default for Gymnasium"
     )
     episodes: int = Field(
-        1000, ge=1, le=1_000_000, description="test episodes, the same for every run; Gymnasium's by default fewer"
+        1000, ge=1, le=1_000_000, description="test episodes, the same for every run; by default fewer for Gymnasium"
     )
     block: int = Field(
         0,
         ge=0,
         le=4000,
-        description="number of the block of a million test episodes; 0 = the one that every run uses by default",
+        description="which block of a million test episodes; 0 = the one that every run uses by default",
     )
 
     def affordable(self, episodes: float) -> Self:

@@ -45,24 +45,24 @@ class Options(EnvironmentOptions):
         0,
         ge=0,
         le=1_000_000,
-        description="steps of random play, by whose mean and standard deviation observations are normalised; "
-        "0 = as they are",
+        description="normalise observations by their mean and standard deviation in so many steps of random play; 0 = "
+        "do not",
     )
-    stack: int = added(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
+    stack: int = added(1, ge=1, le=64, description="number of newest observations that are stacked as channels")
     seed_bits: Literal[31, 64] = added(
         31, description="bits of the seeds for reset; NumPy's old generators and many emulators take no more than 32"
     )
     instances: int = added(
-        16, ge=1, le=1024, description="environments that a worker keeps open, whose episodes are played side by side"
+        16, ge=1, le=1024, description="environments that a worker keeps open and plays side by side"
     )
     rescale_actions: bool = added(
-        False, description="continuous actions from -1 to 1 are scaled to the bounds of the environment's Box"
+        False, description="scale continuous actions from -1 to 1 to the bounds of the environment's Box"
     )
     kwargs: dict[str, JsonValue] = added({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
     wrappers: list[Annotated[str, Field(pattern=r"^\w+(\.\w+)*:[A-Za-z]\w*$")]] = added(
         [],
-        description='wrappers, the innermost first, as in ["minigrid.wrappers:ImgObsWrapper"]: of gymnasium.wrappers, '
-        "or of a module that --plugin names",
+        description='wrappers, the innermost first, as in ["minigrid.wrappers:ImgObsWrapper"], from '
+        "gymnasium.wrappers or a module that --plugin names",
     )
 
     @property

@@ -218,20 +218,20 @@ class Options(EnvironmentOptions):
     """The [environment] section of a problem."""
 
     id: str = Field(
-        description='"problem:" and the name of a plug-in with a function `fitness` or a `problem`; something else of '
-        'it as in "problem:my_module:my_problem"'
+        description='"problem:" and a plug-in with a function `fitness` or a `problem`; for another name in it, as in '
+        '"problem:my_module:my_problem"'
     )
-    size: int = added(0, ge=0, le=MOST_NUMBERS, description="numbers of a vector; 0 = as declared")
-    minimise: bool = added(False, description="whether less is better")
-    lower: float | None = added(None, description="least value of a weight")
-    upper: float | None = added(None, description="largest value of a weight")
+    size: int = added(0, ge=0, le=MOST_NUMBERS, description="length of a vector; 0 = as declared")
+    minimise: bool = added(False, description="whether lower is better")
+    lower: float | None = added(None, description="lowest value of a weight")
+    upper: float | None = added(None, description="highest value of a weight")
     measures: list[str] = added(
-        [], max_length=16, description="names of the numbers that the function returns behind its fitness"
+        [], max_length=16, description="names of the numbers that the function returns after its fitness"
     )
     model: str = added(
         "",
         max_length=40_000,
-        description="description of a Keras model that the function gets, as evo.maximise writes it; empty = a vector",
+        description="description of a Keras model that the function gets, written by evo.maximise; empty = a vector",
     )
 
     @field_validator("id")

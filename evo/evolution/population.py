@@ -53,17 +53,17 @@ def _thousandths(bonus: float) -> float:
 
 
 PerCandidate = Annotated[
-    int, Field(ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    int, Field(ge=1, le=100_000, description="episodes per candidate, the same for a whole generation")
 ]
 AliveBonus = Annotated[
     float,
     Field(
-        ge=0, le=1000, description="fitness for every step survived, in units of return, a multiple of 0.001; 0 = none"
+        ge=0, le=1000, description="fitness bonus per step survived, in units of return, a multiple of 0.001; 0 = none"
     ),
     AfterValidator(_thousandths),
 ]
 AliveSteps = Annotated[
-    int, Field(ge=0, le=10_000_000, description="steps of an episode for which alive_bonus is added, at most")
+    int, Field(ge=0, le=10_000_000, description="largest number of steps per episode that earn alive_bonus")
 ]
 
 

@@ -47,8 +47,8 @@ class StrategyOptions(AlgorithmOptions):
     restart_after: int = Field(
         0,
         ge=0,
-        description="generations without a new highest mean fitness of the candidates after which the search restarts "
-        "from a fresh network; 0 = never",
+        description="restart from a fresh network after so many generations without a new highest mean fitness of the "
+        "candidates; 0 = never",
     )
 
     @property

@@ -40,20 +40,20 @@ class Opponents(Section):
 
     players: list[str] = Field(
         [],
-        description="`random` and baselines of the game, of which each episode draws one; [] = all of them; in "
-        "training also networks: `population` or `hall` (champions of the run so far); in validation also `hall`",
+        description="`random` and baselines of the game; each episode draws one; [] = all of them; training can add "
+        "networks: `population` or `hall` (champions of the run so far); validation can add `hall`",
     )
-    count: int = Field(4, ge=1, le=256, description="opponents of a generation, where networks are among `players`")
-    files: list[str] = added([], description="champions' files, or runs, that are in the hall from the beginning")
+    count: int = Field(4, ge=1, le=256, description="opponents per generation, if networks are among `players`")
+    files: list[str] = added([], description="champion files, or runs, that are in the hall from the beginning")
     draw: Literal["uniform", "recent", "prioritised"] = added(
         "uniform",
-        description="how networks are drawn from the hall in training: recent, of the newest `count`; prioritised, by "
-        "the share of games that the finalists of the last validation lose to them, squared",
+        description="how networks are drawn from the hall in training: recent = from the newest `count`; prioritised "
+        "= by the squared share of games that finalists of the last validation lose to them",
     )
     learn_from: Literal["one", "all"] = added(
-        "one", description="the seats whose steps PPO, A2C and PQN learn from in matches against the network itself"
+        "one", description="seats that PPO, A2C and PQN learn from when the network plays itself: one of them or all"
     )
-    epsilon: float = Field(0.0, ge=0, le=1, description="share of their random actions where they play greedily")
+    epsilon: float = Field(0.0, ge=0, le=1, description="probability that a greedy opponent takes a random action")
 
     def _check(self) -> None:
         if (self.files or self.draw != "uniform") and "hall" not in self.players:

@@ -50,7 +50,7 @@ class ActorCriticOptions(AlgorithmOptions):
     gamma_points: hp.GammaPoints = Field(default_factory=list)  # where set, in place of the three above
     entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
     entropy_coefficient_final: float = Field(
-        0.0005, ge=0, le=10, description="final weight of the entropy bonus, where it is annealed"
+        0.0005, ge=0, le=10, description="final weight of the entropy bonus, if it is annealed"
     )
     entropy_coefficient_frames: int = Field(
         0, ge=0, description="frames over which the entropy coefficient is annealed; 0 = constant"

@@ -57,7 +57,7 @@ def _checked(points: Points) -> Points:
 
 
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
-LearningRateFinal = Annotated[float, Field(ge=0, le=1, description="final learning rate of Adam, where it is annealed")]
+LearningRateFinal = Annotated[float, Field(ge=0, le=1, description="final learning rate of Adam, if it is annealed")]
 LearningRateFrames = Annotated[
     int, Field(ge=0, description="frames over which the learning rate is annealed; 0 = constant")
 ]
@@ -65,27 +65,25 @@ MaxGradientNorm = Annotated[float, Field(ge=0, description="clip gradients to th
 Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")]
 Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
 GaeLambda = Annotated[float, Field(ge=0, le=1, description="lambda of generalised advantage estimation")]
-Episodes = Annotated[
-    int, Field(ge=1, le=65536, description="whole episodes per generation, where whole_episodes is set")
-]
+Episodes = Annotated[int, Field(ge=1, le=65536, description="whole episodes per generation, if whole_episodes is set")]
 WholeEpisodes = Annotated[
     bool,
     Field(
         exclude_if=lambda whole: not whole,
-        description="play whole episodes, not segments of envs and horizon; an update then waits for the longest one",
+        description="play whole episodes, not segments of horizon steps; an update then waits for the longest one",
     ),
 ]
 EnvsPerTask = Annotated[int, Field(ge=1, le=65536, description="environments (or whole episodes) per task")]
 Asynchronous = Annotated[bool, Field(description="learn while the next generation is played (policy lag of one)")]
-GammaFinal = Annotated[float, Field(ge=0, le=1, description="final discount factor, where it is annealed")]
+GammaFinal = Annotated[float, Field(ge=0, le=1, description="final discount factor, if it is annealed")]
 GammaFrames = Annotated[int, Field(ge=0, description="frames over which gamma is annealed; 0 = constant")]
 GammaPoints = Annotated[
     Points,
     AfterValidator(lambda points: _checked(points) if points else points),
     Field(
         exclude_if=lambda points: not points,
-        description="discount factor as points [frames, gamma], interpolated linearly, in place of other options of "
-        "gamma; [] = those",
+        description="schedule of gamma as points [frames, gamma], interpolated linearly, in place of the other gamma "
+        "options; [] = none",
     ),
 ]
 
@@ -98,8 +96,8 @@ Bptt = Annotated[
         ge=0,
         le=128,
         exclude_if=lambda steps: not steps,
-        description="steps through which gradients of a network with memory go back, a power of two; 0 = horizon, "
-        f"rounded down to one, and at most {LONGEST}",
+        description="steps of backpropagation through time in a network with memory, a power of two; 0 = horizon, "
+        f"rounded down, at most {LONGEST}",
     ),
 ]
 BurnIn = Annotated[
@@ -108,7 +106,7 @@ BurnIn = Annotated[
         ge=0,
         le=127,
         exclude_if=lambda steps: not steps,
-        description="first steps of those of bptt that only carry the state, and have no loss",
+        description="first of the bptt steps, which only update the state and have no loss",
     ),
 ]
 
@@ -154,7 +152,7 @@ Epsilon = Annotated[
 ]
 EPSILON = [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]]  # default schedule
 HuberDelta = Annotated[float, Field(ge=0, description="TD error above which the loss is linear; 0 = squared loss")]
-BoardSymmetry = Annotated[bool, Field(description="augment transitions by random symmetries of the board")]
+BoardSymmetry = Annotated[bool, Field(description="augment transitions with random symmetries of the board")]
 Dueling = Annotated[bool, Field(description="dueling network: Q = V + A - mean(A); adds an output")]
 
 

@@ -49,8 +49,8 @@ class ContinuousOptions(AlgorithmOptions):
     whole_episodes: hp.WholeEpisodes = False
     envs_per_task: hp.EnvsPerTask = 4
     asynchronous: hp.Asynchronous = False
-    learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam, of the actor")
-    critic_learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam, of the critics")
+    learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam for the actor")
+    critic_learning_rate: float = Field(3e-4, gt=0, le=1, description="learning rate of Adam for the critics")
     max_gradient_norm: hp.MaxGradientNorm = 0.0
     gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
     gamma_points: hp.GammaPoints = Field(default_factory=list)

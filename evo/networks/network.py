@@ -49,13 +49,13 @@ class Options(Section):
     )
     embed: Literal["none", "one_hot"] = added(
         "none",
-        description="one_hot: the network makes one plane per code of each plane whose values are codes 0, 1, 2, ...",
+        description="one_hot: each plane of codes 0, 1, 2, ... becomes one plane per code",
     )
     codes: int = added(
         0,
         ge=0,
         le=256,
-        description="planes per code plane, where embed = one_hot; 0 = the number of codes of the environment",
+        description="number of codes, if embed = one_hot; 0 = as many as the environment has",
     )
     conv: Conv = Field(
         [[8, 3, 2], [8, 3, 2]], max_length=16, description="filters, kernel size, stride of each convolution"
@@ -65,26 +65,26 @@ class Options(Section):
     norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
     activation: Literal["relu", "tanh"] = added("relu", description="activation of hidden layers")
     memory: Annotated[str, AfterValidator(checked_memory)] = added(
-        "", description='a recurrent layer behind the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none'
+        "", description='a recurrent layer after the last hidden one, "gru:UNITS" or "lstm:UNITS"; empty = none'
     )
     output: Literal["", "tanh"] = added(
         "",
-        description="activation of the outputs, as SAC and TD3 set it: continuous actions from -1 to 1; empty = none",
+        description="activation of the outputs; SAC and TD3 set tanh: continuous actions from -1 to 1; empty = none",
     )
     layers: Lines = added(
         [],
         max_length=64,
         description='hidden layers in any order, as in ["one_hot", "conv 16 3 1", "norm", "relu", "max_pool 2 2", '
-        '"dense 64", "tanh"], in place of the options above; [] = those',
+        '"dense 64", "tanh"], in place of the options above; [] = none',
     )
     inputs: dict[str, Branch] = added(
         {},
         max_length=64,
-        description="layers of each entry of a Dict or Tuple, as in {image = {conv = [[16, 3, 1]]}, vector = {}}; the "
-        "options above are of the layers behind all entries; {} = none",
+        description="layers for each entry of a Dict or Tuple, as in {image = {conv = [[16, 3, 1]]}, vector = {}}; "
+        "the options above set the layers after them; {} = none",
     )
     inference: Inference = Field(
-        "auto", description="engine of the forward pass; only lanes gives the same bits on every machine; auto: lanes"
+        "auto", description="engine of the forward pass; only lanes gives the same bits on every machine; auto = lanes"
     )
 
     def _check(self) -> None:

@@ -49,16 +49,16 @@ class WorkersOptions(Section):
 
     backend: str = Field("processes", description="which backend plays tasks; see `evo list`")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description='number of workers; "auto" = one per CPU core, or per GPU, or two per GPU with TensorFlow'
+        "auto", description='number of workers; "auto" = one per CPU core or GPU, or two per GPU with TensorFlow'
     )
     kind: Literal["auto", "cpu", "gpu"] = Field(
-        "auto", description='devices of workers; "auto" = with TensorFlow GPUs if any, with the exact kernel the faster'
+        "auto", description='devices of workers; "auto" = GPUs if any with TensorFlow, the faster with the exact kernel'
     )
     memory: Literal["growth", "all", "limit"] = Field(
         "growth", description="GPU memory of a worker: growth = as needed, all = the whole GPU, limit = memory_limit_mb"
     )
     memory_limit_mb: int = Field(
-        0, ge=0, le=1 << 24, description="MiB of GPU memory per worker; required where memory = limit, else 0"
+        0, ge=0, le=1 << 24, description="MiB of GPU memory per worker; required if memory = limit, else 0"
     )
     allocator: Literal["", "cuda_malloc_async"] = Field(
         "", description="GPU memory allocator; empty = TensorFlow's own"
@@ -76,7 +76,7 @@ class WorkersOptions(Section):
         30.0,
         ge=1,
         le=1e6,
-        description="seconds at least that a worker may go without playing a step or a candidate before it is replaced",
+        description="a worker is replaced after so many seconds, or more, without playing a step or a candidate",
     )
     on_poison: Literal["stop", "worst"] = Field(
         "stop", description="if a candidate crashes every worker that plays it: stop the run, or rank it worst"

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     what = "a comparison file, or the directories of runs"
     parser.add_argument("what", nargs="+", metavar="COMPARISON.toml | RUN_DIR", help=what)
-    parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
+    parser.add_argument("--format", choices=FORMATS, default="markdown", help="table format (default: markdown)")
     parser.add_argument("--output", metavar="FILE", help="write the tables to a file (.md, .csv or .tex) as well")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with tables and charts")
     parser.add_argument("--figures", metavar="DIR", help="draw scores and profiles into a folder, as PNG and SVG")

@@ -16,10 +16,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
     parser.add_argument("--episodes", metavar="N", help="number of test episodes (default: test.episodes of the run)")
-    block = "which million of test episodes (default: 0, which every run looks at)"
+    block = "which block of a million test episodes (default: 0, which every run uses)"
     parser.add_argument("--block", metavar="N", help=block)
     add(parser, "--mode")
-    other = "test in an environment with another option, as on a larger board; may be repeated"
+    other = "change an option of the environment, as for a larger board; may be repeated"
     add(parser, "--set", metavar="environment.KEY=VALUE", help=other)
     add(parser, "--workers", "--backend", "--plugin", "--json")
 

@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "with the same bits, and verifies it, or one that shows episodes of another game; csv, parquet and tensorboard "
         "(a directory) have the metrics",
     )  # fmt: skip
-    parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
+    parser.add_argument("--output", metavar="FILE", help="the same as FILE; default for a page: NAME_OF_THE_RUN.html")
     episodes = "test episodes that a page can verify (default: 200), or whose worst, median and best it shows "
     parser.add_argument("--episodes", metavar="N", help=f"{episodes}(default: 32), 1 to 10000")
     add(parser, "--plugin")

@@ -17,15 +17,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument(
         "what", nargs="+", metavar="RUN_DIR | CHAMPION.h5 | GAME:BASELINE",
-        help="a run, whose champion plays, a champion's file, or a baseline of a game, as in connect_four:minimax_4",
+        help="a run (its champion plays), a champion's file, or a baseline of a game, as in connect_four:minimax_4",
     )  # fmt: skip
     episodes = "test episodes that each pair plays from every seat (default: 200)"
     parser.add_argument("--episodes", metavar="N", help=episodes)
-    parser.add_argument("--block", metavar="N", help="which million of test episodes (default: 0)")
-    opening = "moves at random with which an episode begins, alike from every seat (default: 0)"
+    parser.add_argument("--block", metavar="N", help="which block of a million test episodes (default: 0)")
+    opening = "random moves at the start of an episode, the same from every seat (default: 0)"
     parser.add_argument("--opening", metavar="N", help=opening)
     add(parser, "--mode")
-    add(parser, "--set", metavar="environment.KEY=VALUE", help="play the game with another option; may be repeated")
+    add(parser, "--set", metavar="environment.KEY=VALUE", help="change an option of the game; may be repeated")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with the ratings and some games")
     add(parser, "--plugin", "--json")
 

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("kind", metavar="KIND", choices=sorted(NAMES), help="game, environment or algorithm")
     parser.add_argument("name", metavar="NAME", help="its name: small letters, digits and _, as in my_game")
-    players = "of a game: how many play it, 1 to 8 (default: 1)"
+    players = "number of players of a game, 1 to 8 (default: 1)"
     parser.add_argument("--players", metavar="N", type=int, choices=range(1, 9), default=1, help=players)
 
 

@@ -46,13 +46,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
     films = parser.add_mutually_exclusive_group()
     films.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
-    films.add_argument("--film", metavar="FILE", help="the same, as FILE.gif, FILE.webp or FILE.mp4")
+    films.add_argument("--film", metavar="FILE", help="the same, to FILE.gif, FILE.webp or FILE.mp4")
     parser.add_argument("--size", metavar="N", help="pixels of the longer side of a film, at least (default: 480)")
     films.add_argument(
         "--step", metavar="T", nargs="?", const="0",
-        help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
+        help="step through the episode, from step T on, with the network's outputs and what they depend on",
     )  # fmt: skip
-    of_generation = "replay one candidate of this generation, from 0, instead, alone in a new process"
+    of_generation = "instead replay one candidate of this generation (from 0), alone in a new process"
     parser.add_argument("--generation", metavar="G", help=of_generation)
     parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")

@@ -11,7 +11,7 @@ from evo.errors import typed
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    add(parser, "run_dir", nargs="+", help="the directory of a run; of several runs the curves are overlaid")
+    add(parser, "run_dir", nargs="+", help="the directory of a run; the curves of several runs are overlaid")
     output = "the file to write (default: report.html in the run directory)"
     parser.add_argument("--output", metavar="FILE", help=output)
     add(parser, "--plugin", "--json")

@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     search = "grid: every combination; optuna: values chosen by its TPE sampler (default: grid)"
     parser.add_argument("--search", choices=SEARCHES, default="grid", help=search)
     parser.add_argument("--trials", metavar="N", help="number of trials, with --search optuna")
-    parser.add_argument("--directory", metavar="DIR", help="where the runs are (default: runs/sweep-EXPERIMENT)")
+    parser.add_argument("--directory", metavar="DIR", help="where to put the runs (default: runs/sweep-EXPERIMENT)")
     add(parser, "--algorithm", "--set")
-    add(parser, "--generations", help="number of generations of a run with the whole budget")
+    add(parser, "--generations", help="number of generations of a run that gets the whole budget")
     add(parser, "--seed", help="the first seed")
     add(parser, "--dry-run", "--workers", "--backend", "--plugin", "--json")
 

@@ -14,9 +14,9 @@ NONE, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 
 MAX_STEPS: int = Field(5000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
 ACTIONS: Literal["minimal", "full"] = Field(
-    "minimal", description="those that matter in the game, or all six: none, left, up, right, down, fire"
+    "minimal", description="those that the game uses, or all six: none, left, up, right, down, fire"
 )
-STICKY: float = Field(0.1, ge=0.0, le=1.0, description="probability that the action before is played again")
+STICKY: float = Field(0.1, ge=0.0, le=1.0, description="probability that the previous action is repeated")
 
 
 class Options(GameOptions):

@@ -30,7 +30,9 @@ class Options(GameOptions):
     """The [environment] section of Acrobot."""
 
     max_steps: int = Field(500, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
-    velocities: bool = Field(True, exclude_if=bool, description="show spins too; without them a network needs memory")
+    velocities: bool = Field(
+        True, exclude_if=bool, description="show velocities too; without them a network needs memory"
+    )
 
 
 def begin(state, options, b, random):

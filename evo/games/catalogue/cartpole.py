@@ -31,7 +31,7 @@ class Options(GameOptions):
 
     max_steps: int = Field(500, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
     velocities: bool = Field(
-        True, exclude_if=bool, description="show speed and spin too; without them a network needs memory"
+        True, exclude_if=bool, description="show velocities too; without them a network needs memory"
     )
 
 

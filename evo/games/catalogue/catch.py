@@ -21,7 +21,7 @@ class State(NamedTuple):
 class Options(GameOptions):
     """The [environment] section of Catch."""
 
-    rows: int = Field(10, ge=2, le=100, description="height of the board; an episode has one step less")
+    rows: int = Field(10, ge=2, le=100, description="height of the board; an episode has one step fewer")
     columns: int = Field(5, ge=1, le=100, description="width of the board")
 
 

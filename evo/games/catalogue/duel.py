@@ -28,18 +28,20 @@ class Options(GameOptions):
     """The [environment] section of the duel."""
 
     size: int = Field(8, ge=5, le=16, description="cells of a side of the board")
-    fruit_reward: float = Field(0.0, ge=0, le=1, description="reward of a fruit, which the other player loses")
+    fruit_reward: float = Field(0.0, ge=0, le=1, description="reward for a fruit; the other player loses as much")
     crash: float = Field(
         0.0,
         ge=-1,
         le=0,
         exclude_if=lambda crash: not crash,
-        description="reward of both players where both die at once, which is a draw",
+        description="reward of both players if both die at once, which is a draw",
     )
     centred: bool = Field(
-        False, exclude_if=lambda centred: not centred, description="show the board around the own head, with its walls"
+        False,
+        exclude_if=lambda centred: not centred,
+        description="centre the board on the player's head and show walls",
     )
-    ticks: int = Field(200, ge=1, le=10_000, description="moves of both, after which the longer snake wins")
+    ticks: int = Field(200, ge=1, le=10_000, description="moves of each player until the longer snake wins")
 
 
 def begin(state, options, b, random):

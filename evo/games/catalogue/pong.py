@@ -26,11 +26,11 @@ class State(NamedTuple):
 class Options(GameOptions):
     """The [environment] section of Pong."""
 
-    points: int = Field(1, ge=1, le=100, description="balls of an episode")
-    paddle: float = Field(0.2, gt=0, le=1, description="length of a paddle, where the field is 1 high")
+    points: int = Field(1, ge=1, le=100, description="balls per episode")
+    paddle: float = Field(0.2, gt=0, le=1, description="length of a paddle; the field is 1 high")
     paddle_speed: float = Field(0.04, gt=0, le=1, description="how far a paddle moves in a step")
     ball_speed: float = Field(0.05, gt=0, le=0.5, description="how far the ball moves along the field in a step")
-    spin: float = Field(0.06, ge=0, le=0.5, description="how fast a ball rises that the end of a paddle returns")
+    spin: float = Field(0.06, ge=0, le=0.5, description="vertical speed of a ball hit with the end of a paddle")
 
 
 def serve(state, options, b, random):

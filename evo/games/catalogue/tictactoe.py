@@ -28,14 +28,14 @@ class Options(GameOptions):
         ge=-100,
         le=0,
         exclude_if=lambda loss: loss == -1.0,
-        description="reward of who loses, where who wins gets 1 and a draw is 0",
+        description="reward of the loser; the winner gets 1, and a draw is 0",
     )
     opening: int = Field(
         0,
         ge=0,
         le=4,
         exclude_if=lambda opening: opening == 0,
-        description="an episode begins behind 0 to so many random moves, each number as probable",
+        description="an episode begins with 0 to so many random moves, each number equally likely",
     )
 
 

@@ -24,7 +24,7 @@ class Options(GameOptions):
     """The [environment] section of the T-maze."""
 
     length: int = Field(10, ge=1, le=10_000, description="steps from the start to the junction")
-    step_cost: float = Field(0.0, ge=0, le=1, description="taken from the reward of every step that ends no episode")
+    step_cost: float = Field(0.0, ge=0, le=1, description="cost of every step that does not end the episode")
 
 
 def begin(state, options, b, random):

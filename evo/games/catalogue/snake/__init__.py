@@ -42,15 +42,14 @@ class Options(GameOptions):
     size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
     observation: Literal["frame", "planes", "ego", "window", "features", "local"] = Field(
         "window",
-        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window), or so "
-        "that boards of any size look alike (local); twelve numbers of where the fruit, the tail and what is deadly "
-        "are (features)",
+        description="the whole board (frame, planes), turned with the head (ego), centred on it (window), or alike "
+        "for boards of any size (local); or twelve numbers: where the fruit, the tail and dangers are (features)",
     )
     window: int = Field(
         0,
         ge=0,
         le=127,
-        description="odd side of the window in cells, also wider than the board; 0 = 2 size - 1, or 7 for local",
+        description="side of the window in cells: odd, may exceed the board; 0 = 2 size - 1, or 7 for local",
     )
     actions: Literal["relative", "absolute"] = Field(
         "relative", description="3 relative to the head (left, straight, right), or 4 absolute"
