@@ -22,7 +22,7 @@ CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processe
 TENSORFLOW_THREADS = 2  # unless `threads` is set
 OPERATIONS = 8  # that run in parallel where there are several devices
 STALE = (
-    "learner.staleness = {}: a gradient may be of weights up to that many updates old, and their order varies; "
+    "learner.staleness = {}: gradients may come from weights up to that many updates old, in varying order; "
     "results are not exact, and neither a resume nor another run repeats them (0 is exact)"
 )
 

@@ -1,4 +1,4 @@
-"""Evolutionary reinforcement learning: a population, and a network in it that learns (Khadka and Tumer, 2018).
+"""Evolutionary reinforcement learning: a population, with one network that learns (Khadka and Tumer, 2018).
 
 The original is of continuous actions and learns by DDPG. Here a network's outputs are the values of actions: a
 candidate plays the action of the highest value, and the learner's network, trained by double Q-learning, is a candidate

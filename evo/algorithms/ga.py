@@ -1,4 +1,4 @@
-"""A genetic algorithm: selection, crossover of all parents, and mutation by noise of a self-adaptive size.
+"""A genetic algorithm: selection, crossover of all parents, and mutation with a self-adaptive sigma.
 
 A child is the mean of all parents (intermediate recombination; Beyer and Schwefel, 2002), plus noise of its own
 standard deviation sigma, which is log-normal around the geometric mean of theirs. With `crossover = "none"` a child
@@ -77,7 +77,10 @@ class Options(PopulationOptions):
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
     tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, if selection = tournament")
     islands: int = added(
-        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; must divide population, parents and elites"
+        1,
+        ge=1,
+        le=LARGEST_POPULATION,
+        description="number of subpopulations, which must divide population, parents and elites",
     )
     migration_every: int = added(
         10, ge=0, description="generations between migrations from each island to the next; 0 = never"

@@ -1,4 +1,4 @@
-"""MAP-Elites: the best network of each kind of behaviour, by mutation of those (Mouret and Clune, 2015).
+"""MAP-Elites: keep the best network of each kind of behaviour, and mutate these (Mouret and Clune, 2015).
 
 A grid over descriptors of behaviour divides networks into cells. A child that would enter a cell is evaluated again in
 the next generation, on its new episodes, and only that second score and behaviour decide: the first ones were used to

@@ -1,4 +1,4 @@
-"""OpenAI-ES: a gradient of the mean from ranked antithetic noise, for Adam or ClipUp (Salimans et al., 2017)."""
+"""OpenAI-ES: a gradient of the mean from ranked antithetic noise, with Adam or ClipUp (Salimans et al., 2017)."""
 
 from __future__ import annotations
 

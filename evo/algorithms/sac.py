@@ -1,4 +1,4 @@
-"""Soft actor-critic: off-policy learning of a stochastic policy that keeps its entropy (Haarnoja et al., 2018a and b).
+"""Soft actor-critic: off-policy learning of a stochastic policy with high entropy (Haarnoja et al., 2018a and b).
 
 A generation, in the order of its calls:
 

@@ -1,4 +1,4 @@
-"""Twin delayed DDPG, TD3: deep deterministic policy gradients with two critics (Fujimoto et al., 2018).
+"""Twin delayed DDPG (TD3): deep deterministic policy gradients with two critics (Fujimoto et al., 2018).
 
 A generation, in the order of its calls:
 

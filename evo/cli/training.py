@@ -137,7 +137,7 @@ def _say_first(experiment: Experiment, store: Store, display: Display) -> None:
         texts.append(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
     elif workers.count != "auto" and workers.count > hardware.cores():
         cores = counted(hardware.cores(), "core")
-        texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
+        texts.append(f"{workers.count} workers share {cores}; more workers than cores are no faster")
     notice(*filter(None, [*texts, endless_episodes(experiment)]))
     if store.next_generation >= experiment.generations:
         display.say(_nothing_to_do(store.next_generation, experiment.generations))

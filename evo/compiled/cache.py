@@ -72,8 +72,8 @@ def root() -> Path:
                 tempfile.TemporaryFile(dir=wanted).close()
                 return wanted
             notice(
-                f"{wanted} is not used, since it is for machine code: another user owns it, or may write to it or to a "
-                "folder above it"
+                f"{wanted} is not used for machine code, since another user owns it, or may write to it or to a folder "
+                "above it"
             )
         except OSError:
             pass

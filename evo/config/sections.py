@@ -128,7 +128,7 @@ class RunOptions(Section):
 
 
 class ValidationOptions(Section):
-    """The [validation] section: how the champion is chosen, alike for every algorithm."""
+    """The [validation] section: how the champion is chosen, in the same way for every algorithm."""
 
     every: int = Field(
         10, ge=1, le=10_000_000, description="generations between validations; by default more for Gymnasium"

@@ -72,9 +72,9 @@ def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagno
     done = run.store.next_generation
     checks: list[Check | None] = []
     if done < LEAST_GENERATIONS:
-        notes.append(f"only {counted(done, 'generation')}: whether it learns is examined from {LEAST_GENERATIONS} on")
+        notes.append(f"only {counted(done, 'generation')}: learning is examined from {LEAST_GENERATIONS} on")
     elif signs.solved:
-        notes.append("the champion scores nearly all there is, so only its time was looked at")
+        notes.append("the champion scores nearly the maximum, so only the run's time was looked at")
     else:
         flat, far = equal_returns(signs), far_actions(signs)
         learning = [] if found([flat]) else [*evolution(signs), *gradients(signs)]
@@ -113,7 +113,7 @@ def files(run: Run) -> list[Check]:
     foreign = checked(
         "champion's file",
         "foreign_champion",
-        "The champion's file is not of this run, or is damaged, so nothing is said of the champion.",
+        "The champion's file is damaged or not of this run, so the champion was not examined.",
         f"{'; '.join(champion)}.",
         f"Let the run write its champion again: `{resume}`.",
         bool(champion),
@@ -121,9 +121,9 @@ def files(run: Run) -> list[Check]:
     damaged = checked(
         "other files",
         "damaged_files",
-        "Files of the run are missing, damaged or not of this run, so what is said here may be wrong.",
+        "Files of the run are missing, damaged or not of this run, so this diagnosis may be wrong.",
         f"{'; '.join(others)}.",
-        f"Put them back from a copy of the run; `{verify}` names all that differs.",
+        f"Restore them from a copy of the run; `{verify}` names all that differ.",
         bool(others),
     )
     return [foreign, damaged]
@@ -139,7 +139,7 @@ def equal_returns(signs: Signs) -> Check | None:
         "equal_returns",
         "All returns are equal, so nothing can be learned from them.",
         f"Best and mean of the training episodes were {figure(float(best[0]))} in every generation.",
-        "Look at the rewards that the environment gives, and whether a step limit ends episodes before the first one; "
+        "Check the rewards of the environment, and whether a step limit ends episodes before the first reward; "
         "reward progress, or begin with an easier task (environment.training).",
     )
 
@@ -152,10 +152,10 @@ def not_finite(signs: Signs) -> Check | None:
     return checked(
         f"not finite {figure(count)}",
         "not_finite",
-        "Scores of candidates are not finite, so these rank worst whatever else they do.",
-        f"In the last half of the run {figure(count)} candidates of a generation had such a score.",
-        "Keep rewards and observations finite, which notes of the run name where they are not; if it is the outputs of "
-        "networks, mutate less (sigma).",
+        "Some candidates have scores that are not finite, so they rank worst whatever they do.",
+        f"In the last half of the run, {figure(count)} candidates per generation had such a score.",
+        "Keep rewards and observations finite (notes of the run name those that are not); if outputs of networks are "
+        "not, mutate less (sigma).",
     )
 
 
@@ -177,9 +177,9 @@ def far_actions(signs: Signs) -> Check | None:
     return checked(
         f"actions from {low:g} to {high:g}",
         "far_actions",
-        "Actions are far from the network's outputs, so most of their range is never tried.",
+        "The range of actions is far from the network's outputs, so most of it is never tried.",
         f"Actions go from {low:g} to {high:g}; outputs begin near 0, with a standard deviation of about 1.",
-        "Scale them: --set environment.rescale_actions=true, or of a game of your own, in its step.",
+        "Scale them: --set environment.rescale_actions=true, or, in a game of your own, in its `step`.",
         max(-low, high) > FAR,
     )
 
@@ -191,7 +191,7 @@ def chance(signs: Signs, players: Mapping[str, Baseline] | None) -> Check | None
         return None
     label = f"champion's score {figure(score.mean)}, random player {figure(random.mean)}"
     greedy = command("evo", "evaluate", str(signs.run.directory), "--mode", "sample")
-    greedy = f" It always takes its highest output and may repeat itself: `{greedy}` plays it otherwise."
+    greedy = f" It always takes its highest output, so it may repeat itself: `{greedy}` draws its actions instead."
     return checked(
         label,
         "worse_than_random",
@@ -237,9 +237,9 @@ def optimism(signs: Signs) -> Check | None:
     return checked(
         label,
         "optimism_gap",
-        "Scores are optimistic: what was chosen was lucky.",
-        f"{evidence}, where the validation return is {figure(validation)}.",
-        f"Choose by more episodes: {' '.join(change for *_, change in large)}.",
+        "Scores are optimistic: selection favoured luck.",
+        f"{evidence}; the validation return is {figure(validation)}.",
+        f"Choose on more episodes: {' '.join(change for *_, change in large)}.",
         bool(large),
     )
 
@@ -279,7 +279,7 @@ def lanes(signs: Signs) -> Check | None:
     return checked(
         label,
         "idle_lanes",
-        "Lanes are idle: the kernel plays 16 episodes of a network at once, and has fewer.",
+        "Lanes are idle: the kernel can play 16 episodes of a network at once, but gets fewer.",
         f"{percent(used)} of the lane slots played a frame (healthy runs: 85 % and more).",
         f"Give it multiples of {LANES}: {change}.",
         used < LEAST_LANES,
@@ -298,8 +298,8 @@ def idle(signs: Signs, seconds: float) -> Check | None:
         label,
         "idle_workers",
         "Workers are idle: tasks are too few, or too short.",
-        f"{workers:.0f} workers had no task in {percent(share)} of the time while the others played, "
-        f"{percent(straggling)} of it for the last task of a round.",
+        f"{workers:.0f} workers had no task in {percent(share)} of the time while others played; in "
+        f"{percent(straggling)} of the time they waited for the last task of a round.",
         f"Cut the work into more tasks, or use fewer workers: {change} or --workers {max(1, int(workers) // 2)}.",
         share > MOST_IDLE,
     )

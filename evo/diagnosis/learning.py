@@ -165,7 +165,7 @@ def first_step(signs: Signs) -> Check | None:
         "sigma_too_large",
         "Sigma is too large: a mutation replaces the network that it should change.",
         f"The first children had a median sigma of {figure(sigma)}, {figure(sigma / size)} times the size of the "
-        f"weights, {figure(size)} (root mean square); it has grown to {figure(signs.last('weight_rms'))} since.",
+        f"weights, {figure(size)} (root mean square); it is now {figure(signs.last('weight_rms'))}.",
         f"Mutate less: {signs.set('sigma', figure(GOOD_FIRST_STEP * size))}.",
         sigma > LARGE_FIRST_STEP * size,
     )
@@ -187,10 +187,10 @@ def step(signs: Signs) -> Check | None:
         f"weights are of size {figure(size)} (root mean square)."
     )
     if improving > SUCCESS and ratio < SMALL_STEP:
-        wrong = "Sigma is too small: many mutations improve, and each of them by little."
+        wrong = "Sigma is too small: many mutations improve the network, but each only a little."
         better = figure(base * min(USUAL_STEP / ratio, 10.0)) if ratio else figure(USUAL_STEP * size)
         return checked(label, "sigma_too_small", wrong, evidence, f"Mutate further: {signs.set('sigma', better)}.")
-    wrong = "Sigma is too large for this network now: hardly a mutation improves."
+    wrong = "Sigma is now too large for this network: hardly any mutation improves it."
     change = f"Mutate less: {signs.set('sigma', figure(base / 2))}."
     return checked(label, "sigma_too_large", wrong, evidence, change, improving < FAILURE)
 
@@ -218,16 +218,16 @@ def divergence(signs: Signs) -> Check | None:
         return checked(
             label,
             "learning_rate_too_large",
-            "The learning rate is far too large: an early update has made the network blind.",
-            f"The value is the same for all observations, and the gradient norm is {figure(norm)}, where its highest "
-            f"was {figure(highest)}; the learning rate is {figure(rate)}.",
+            "The learning rate is far too large: after an early update, the network ignores observations.",
+            f"The value is the same for all observations, and the gradient norm, {figure(highest)} at its highest, "
+            f"is {figure(norm)}; the learning rate is {figure(rate)}.",
             f"Begin again, and learn more slowly: {lower_rate(signs, 0.1)}.",
             constant_values(signs),
         )
     return checked(
         label,
         "learning_rate_too_large",
-        "The learning rate is far too large: every generation throws the policy away.",
+        "The learning rate is far too large: every generation changes the policy too much.",
         f"Updates of a generation change the policy by an approximate KL divergence of {figure(kl)} (healthy runs: up "
         f"to 0.02), and {percent(clipped)} of the ratios are clipped; the learning rate is {figure(rate)}, the "
         f"gradient norm {figure(norm)} (limit {limit}).",
@@ -262,7 +262,7 @@ def explosion(signs: Signs) -> Check | None:
         "exploding_gradient",
         "The gradient explodes.",
         f"Its norm before clipping went from {figure(early)} in the first quarter of the run to {figure(late)} in the "
-        f"last one, and clipping to {limit:g} leaves its direction only.",
+        f"last one, and clipping to {limit:g} keeps only its direction.",
         f"Learn more slowly: {lower_rate(signs, 1 / 3)}.",
         bool(broken) or (late > EXPLODING * max(early, limit) and not critics),
     )
@@ -282,7 +282,7 @@ def entropy(signs: Signs) -> Check | None:
         final = float(signs.option("entropy_coefficient_final") or 0.0)
         change += " " + signs.set("entropy_coefficient_final", f"{3 * final:.1g}" if final else "0.001")
     if now < COLLAPSED * most:
-        wrong = "Entropy has collapsed: the policy tries nothing else any more."
+        wrong = "Entropy has collapsed: the policy no longer explores."
         evidence += f", with an entropy coefficient of {coefficient:g}."
         return checked(label, "entropy_collapse", wrong, evidence, f"Reward exploration more: {change}.")
     wrong = "There is no entropy bonus: nothing keeps the policy from settling too early."
@@ -306,6 +306,6 @@ def values(signs: Signs) -> Check | None:
         "The value error is large: the values predict nothing, so advantages are as noisy as returns.",
         f"Values explain {percent(explained)} of the variance of returns in the last quarter of the run, and the value "
         f"loss is {figure(loss)}.",
-        f"Weight the value loss more, or bring rewards to scale: {' or '.join(changes)}.",
+        f"Weight the value loss more, or normalise rewards: {' or '.join(changes)}.",
         bool(explained < LEAST_EXPLAINED and np.nansum(signs.column("updates")) >= LEAST_UPDATES),
     )

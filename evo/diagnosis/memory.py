@@ -73,17 +73,17 @@ def _checks(signs: Signs, played: Ablation) -> list[Check]:
             f"state at its limits {percent(played.saturated)}",
             "saturated_memory",
             "The state of the network is saturated: most of it never changes.",
-            f"{percent(played.saturated)} of its numbers are at least {percent(LIMIT)} of the largest possible one, "
-            f"with one sign, in {percent(ALWAYS)} of the steps. {as_well}",
+            f"{percent(played.saturated)} of its numbers are within {percent(1 - LIMIT)} of the same limit in more "
+            f"than {percent(ALWAYS)} of the steps. {as_well}",
             f"Take smaller steps: {smaller}.",
             saturated,
         ),
         *([] if not steps else [checked(
             f"change of the state after {counted(steps, 'step')} {figure(played.left)}",
             "vanishing_gradient",
-            "Gradients through time vanish, so nothing that lies far back is learned.",
-            f"Of a change of the state, {figure(played.left)} is left after {counted(steps, 'step')}. {as_well}",
-            f"Begin with episodes in which less time passes (environment.training), or train longer: {longer}.",
+            "Gradients through time vanish, so nothing is learned from many steps back.",
+            f"After {counted(steps, 'step')}, {figure(played.left)} of a change of the state is left. {as_well}",
+            f"Begin with shorter delays (environment.training), or train longer: {longer}.",
             vanished,
         )]),
         checked(
@@ -91,7 +91,7 @@ def _checks(signs: Signs, played: Ablation) -> list[Check]:
             "unused_memory",
             "The network does as well without its memory.",
             as_well,
-            f"Leave it out where an observation says everything (policy.memory); else train longer: {further}.",
+            f"Leave it out (policy.memory) if observations say everything; else train longer: {further}.",
             unused and not vanished and not saturated,
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Any function of a vector as a fitness: `problem:MODULE` is the `fitness` of a plug-in, called by pinned workers.
+"""Any function of a vector as the fitness: `problem:MODULE` is the `fitness` of a plug-in, called by pinned workers.
 
 A problem has no network, observations or actions: a candidate is a vector, an "episode" is a call of the function with
 the seed of that episode, and what it returns is the return, in float64.
@@ -190,7 +190,7 @@ def _end_forked_children(name: str) -> Iterator[None]:
             left = sys.exception()
             code = left.code if isinstance(left, SystemExit) else "returned, or raised what nobody sees"
             if isinstance(code, str):
-                notice(f"fitness: a process that {name} has forked is ended where it leaves the function")
+                notice(f"fitness: a process that {name} forked was ended when it left the function")
             os._exit(code if isinstance(code, int) else int(code is not None))
 
 

@@ -1,4 +1,4 @@
-"""Plays tasks in worker processes of this machine; results equal those of `serial`, also where workers die."""
+"""Plays tasks in worker processes of this machine; results equal those of `serial`, even if workers die."""
 
 from __future__ import annotations
 

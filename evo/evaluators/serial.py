@@ -1,4 +1,4 @@
-"""Plays tasks in the master itself, one after the other: the reference that every other evaluator must equal."""
+"""Plays tasks in the master itself, one after the other: the reference for the results of all other backends."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Trackers(AbstractContextManager["Trackers"]):
             try:
                 tracker.close(error)
             except BaseException as problem:
-                notice(f"{typed}: not all is written: {_why(problem)}")
+                notice(f"{typed}: not all metrics are written: {_why(problem)}")
 
 
 def _why(error: BaseException) -> str:

@@ -167,7 +167,7 @@ class Held:
             return
         before, self.lock = self.lock, acquire(directory)
         os.close(before)
-        notice(f"{path} was deleted while the run trained, and is made again: as long as it trains, leave it there")
+        notice(f"{path} was deleted while the run trained, and is made again; leave it there until training ends")
 
     def release(self) -> None:
         """Release the locks."""

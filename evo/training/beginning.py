@@ -168,12 +168,12 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
     if before.environment.track != experiment.environment.track:
-        notice("--fork: the network sees other observations than before, or may do other things")
+        notice("--fork: the network's observations or actions differ from those before")
     if (state := source.load()) and experiment.run.starts > 1 and not experiment.learns:
         raise ConfigurationError("--fork: a fork is one search: add --set run.starts=1 --set run.start_generations=0")
     algorithm = make_algorithm(experiment, experiment.make_environment())
     if unused := _initial_options(before, experiment, state):
-        notice(f"--fork: {', '.join(unused)}: without effect, since the run goes on from what the state has of it")
+        notice(f"--fork: {', '.join(unused)}: no effect, as the run goes on with the values in its state")
     with ExitStack() as undo:
         undo.callback(algorithm.close)
         if state:

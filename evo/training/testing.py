@@ -145,8 +145,8 @@ def _bounds_that_hold(environment: Environment, scores: Sequence[float]) -> tupl
         return bounds
     score = min(scores) if min(scores) < bounds[0] else max(scores)
     notice_once(
-        f"score_bounds of the environment are {bounds[0]:g} to {bounds[1]:g}, and a test episode scores {score:g}: "
-        "intervals are computed without them; correct them",
+        f"score_bounds of the environment are {bounds[0]:g} to {bounds[1]:g}, but a test episode scores {score:g}; "
+        "correct them: intervals are computed without them",
         bounds,
     )
     return None
@@ -258,7 +258,7 @@ class Recording:
         try:
             shown, score = environment.replayed(self.seed, self.actions.tolist(), pictures=pictures)
             if score != self.score and not isnan(score):
-                what = f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}"
+                what = f"the replay of episode seed {self.seed} scores {score:g}, but it scored {self.score:g}"
                 if environment.game is not None:
                     raise RuntimeError(what)
                 notice(f"{what}: the environment does not follow its seed")

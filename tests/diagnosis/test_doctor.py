@@ -140,7 +140,7 @@ def test_scores_that_are_not_finite_late_are_found(tmp_path: Path) -> None:
     rows = [{**HEALTHY["ga"], "nonfinite": 3.0 * (place > 5)} for place in range(GENERATIONS)]
     committed(tmp_path / "run", "ga", rows)
     (found,) = doctor(tmp_path / "run")["findings"]
-    assert (found["name"], "3 candidates of a generation" in found["evidence"]) == ("not_finite", True)
+    assert (found["name"], "3 candidates per generation" in found["evidence"]) == ("not_finite", True)
     committed(tmp_path / "early", "ga", rows[::-1])  # as before the first validation
     assert doctor(tmp_path / "early")["healthy"]
 
@@ -225,7 +225,7 @@ def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_value
     blind = {**LEARNING, "explained_variance": 1e-9, "approx_kl": 0.003, "gradient_norm": 0.03}
     committed(tmp_path / "run", "ppo", [LEARNING, *[blind] * GENERATIONS])
     (found,) = doctor(tmp_path / "run")["findings"]
-    assert (found["name"], "is 0.03, where its highest was 0.6" in found["evidence"]) == (
+    assert (found["name"], "norm, 0.6 at its highest, is 0.03" in found["evidence"]) == (
         "learning_rate_too_large",
         True,
     )
@@ -250,7 +250,7 @@ def test_a_champion_below_the_random_player_is_found_and_one_above_it_is_not(
     assert found.evidence.startswith(
         "The champion scores 0.78, a random player 1.4. It always takes its highest output"
     )
-    assert f"`python -m evo evaluate {tmp_path / 'run'} --mode sample` plays" in found.evidence
+    assert f"`python -m evo evaluate {tmp_path / 'run'} --mode sample` draws" in found.evidence
     assert advice in found.change
     assert findings(1.15) == findings(1.39) == findings(2.0) == findings(0.0, {}) == []
     assert [one.name for one in findings(-1.0, None)] == ["worse_than_random"]  # it plays where it did not before
@@ -259,7 +259,7 @@ def test_a_champion_below_the_random_player_is_found_and_one_above_it_is_not(
 def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: Path) -> None:
     committed(tmp_path / "short", "ga", [{**EVOLVING, "improving": 0.0}] * 3)
     found = doctor(tmp_path / "short")
-    assert (found["findings"], found["notes"]) == ([], ["only 3 generations: whether it learns is examined from 10 on"])
+    assert (found["findings"], found["notes"]) == ([], ["only 3 generations: learning is examined from 10 on"])
     committed(tmp_path / "bare", "ga", [{}] * GENERATIONS)
     assert doctor(tmp_path / "bare")["healthy"]
     (tmp_path / "none").mkdir()
@@ -272,7 +272,7 @@ def test_a_champion_of_another_run_and_a_damaged_one_are_the_first_finding(small
     assert [one["name"] for one in doctor(small / "run")["findings"] if "file" in one["wrong"]] == []
     shutil.copy(small / "other" / "champion.h5", small / "run" / "champion.h5")
     first, why, change, *_ = called(small, "doctor", "run", program="evo")[0].splitlines()
-    assert first.startswith("1. The champion's file is not of this run, or is damaged")
+    assert first.startswith("1. The champion's file is damaged or not of this run")
     assert why.startswith("   champion.h5: is not of this run: its seed is not the run's")
     assert "`python -m evo resume run`" in change
     (small / "run" / "champion.h5").write_bytes(b"nothing")

@@ -90,7 +90,7 @@ def test_a_network_that_needs_its_memory_is_healthy(tmp_path: Path, algorithm: s
     [
         ("ppo", {"reads": False}, "unused_memory", "with its state zeroed at every step"),
         ("ga", {"forgets": True}, "unused_memory", "with its state zeroed at every step"),
-        ("ppo", {"forgets": True}, "vanishing_gradient", "0 is left after 10 steps"),
+        ("ppo", {"forgets": True}, "vanishing_gradient", "After 10 steps, 0 of a change"),
         ("ppo", {"stuck": True, "forgets": True}, "saturated_memory", "100 % of its numbers"),
         ("ga", {"stuck": True}, "saturated_memory", "100 % of its numbers"),
     ],

@@ -232,7 +232,7 @@ def test_bounds_that_test_episodes_leave_are_named_once_and_do_not_narrow_the_in
         assert found.mean < found.ci95[1] <= 1.0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
-    assert "score_bounds of the environment are -10 to 0.11, and a test episode scores 0.9" in told[0]
+    assert "score_bounds of the environment are -10 to 0.11, but a test episode scores 0.9" in told[0]
 
 
 DOOR = "below(random, 2) * (options.cells - 1)"

@@ -44,10 +44,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help=file)
     parser.add_argument(
         "--to", choices=(*networks.FORMATS, PAGE, *metrics.FORMATS), required=True,
-        help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
-        "champion is a decision tree; html is a page in which the champion of Snake, the duel or Connect Four plays "
-        "with the same bits, and verifies it, or one that shows episodes of another game; csv, parquet and tensorboard "
-        "(a directory) have the metrics",
+        help="savedmodel and checkpoint are directories, keras, npz and onnx are files; python is a function, for "
+        "decision trees; html is a page on which the champion of Snake, the duel or Connect Four plays with the same "
+        "bits and is verified, or one that shows episodes of another game; csv, parquet and tensorboard (a directory) "
+        "have the metrics",
     )  # fmt: skip
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; default for a page: NAME_OF_THE_RUN.html")
     episodes = "test episodes that a page can verify (default: 200), or whose worst, median and best it shows "

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    text = "a run's directory, or a champion.h5: its champion plays too; of a game of several players, "
-    text += "GAME:BASELINE too"
+    text = "a run's directory or a champion.h5, whose champion plays too; in a game of several players, "
+    text += "GAME:BASELINE as well"
     add(parser, "run_dir", nargs="?", help=text)
     parser.add_argument("--seat", metavar="N", help="your seat in a game of several players, from 0 (default: 0)")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")

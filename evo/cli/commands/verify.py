@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir", help="a run's directory, or a champion.h5 by itself; only read")
     parser.add_argument("--all", action="store_true", help="replay every generation, not a sample of candidates")
-    parser.add_argument("--sample", metavar="N", help=f"least number of candidates to replay (default: {SAMPLE})")
+    parser.add_argument("--sample", metavar="N", help=f"smallest number of candidates to replay (default: {SAMPLE})")
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 

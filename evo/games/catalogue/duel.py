@@ -1,4 +1,4 @@
-"""A duel of two snakes on one board: both move at once, and who runs into a wall or a snake loses."""
+"""A duel of two snakes on one board: both move at once, and whoever hits a wall or a snake loses."""
 
 from __future__ import annotations
 

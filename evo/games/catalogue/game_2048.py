@@ -1,4 +1,4 @@
-"""2048: tiles slide over a board of 4 x 4, and two that are equal merge (Gabriele Cirulli, 2014)."""
+"""2048: tiles slide over a 4 x 4 board, and equal tiles merge (Gabriele Cirulli, 2014)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pong for two: each keeps a ball from its wall with a paddle; a ball that gets there is a point for the other."""
+"""Pong for two: each player guards a wall with a paddle; a ball that hits it is a point for the other."""
 
 from __future__ import annotations
 

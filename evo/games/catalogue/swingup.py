@@ -1,4 +1,4 @@
-"""Cart-pole swing-up: bring a hanging pole up by pushing its cart, and hold it there (EvoJAX's, Tang et al., 2022)."""
+"""Cart-pole swing-up: swing a hanging pole up by pushing its cart, and hold it up (EvoJAX's, Tang et al., 2022)."""
 
 from __future__ import annotations
 
