@@ -15,7 +15,7 @@ from evo.lazy import gymnasium
 from evo.records import Task
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
-TASKS = 16  # of a round, about, where frames are dear
+TASKS = 16  # of a round, about, where frames are costly
 RANDOM = "random"  # among the players that need no learning: the one that draws its actions
 
 

@@ -13,7 +13,7 @@ from evo.environment import Starts
 from evo.options import Section, added
 from evo.records import Spent
 
-VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are dear
+VALIDATION_SHARE = TEST_SHARE = 20  # training episodes for each one of validation, and of test, where frames are costly
 FEWEST, FEWEST_TESTED, FINALISTS = 32, 32, 4  # validation episodes, test episodes, networks per validation there
 SELDOM, FEW = 40, 4  # generations between validations for which there are fewer episodes, and how many at least
 
