@@ -173,7 +173,7 @@ def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(sma
     assert (forked["run_dir"], forked["generations"]) == ("runs/other", 6)
     assert forked["state_hash"] != first["state_hash"]
     out, err = called(small, "--resume", "run", *change, "--fork", "another", "--json")
-    assert "note: --fork: ga.sigma: without effect" in err
+    assert "note: --fork: ga.sigma: no effect, as the run goes on with the values in its state" in err
     assert json.loads(out.splitlines()[-1])["generations"] == 6
     with Store.read(small / "run") as source, Store.read(small / "runs" / "other") as other:
         assert np.array_equal(source.read_state(3)["weights"], other.read_state(0)["weights"])
