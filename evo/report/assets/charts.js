@@ -48,7 +48,7 @@
       width: Math.max(place.clientWidth, 120),
       height: small ? 120 : 280,
       pxAlign: 0,
-      padding: [10, 12, 0, 0],
+      padding: [10, 20, 0, 0],
       scales: { x: { time: false } },
       axes: [
         { ...axis, size: small ? 22 : 26, space: 70, ...(small ? {} : { label, labelSize: 18, labelGap: 0 }) },
