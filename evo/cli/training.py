@@ -224,9 +224,15 @@ def show_end(game: Recording, environment: Environment) -> None:
 
 
 def ending(
-    experiment: Experiment, summary: Summary, display: Display, game: Recording | None, stopped: str = "",
-    baselines: Mapping[str, Baseline] = {}, report: str = "", sick: bool = False,
-) -> None:  # fmt: skip
+    experiment: Experiment,
+    summary: Summary,
+    display: Display,
+    game: Recording | None,
+    stopped: str = "",
+    baselines: Mapping[str, Baseline] = {},
+    report: str = "",
+    sick: bool = False,
+) -> None:
     """Show the result of a run, which budget `stopped` it, its `report`, and commands to type, also if it is `sick`."""
     champion, no_better, environment = summary.champion, False, experiment.make_environment()
     if champion is None:

@@ -29,7 +29,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from evo import clock
 from evo.compiled import linking  # noqa: F401  (it changes how Numba links)
-from evo.errors import notice
+from evo.errors import notice, notice_once
 
 config: Any = numba.config
 KERNEL_SOURCE = b"numba"  # a source file that contains this is hashed
@@ -180,16 +180,13 @@ def _states(kinds: Iterable[Any]) -> Iterator[type]:
             yield from _states(kind)
 
 
-_say_once = cache(notice)
-
-
 def _save(self: FunctionCache, sig: Any, data: Any) -> None:
     """Keep machine code as Numba does; where it cannot be written, the next process compiles again."""
     try:
         _saved(self, sig, data)
     except OSError as error:
         where = f"{config.CACHE_DIR}: {error.strerror}"
-        _say_once(f"compiled code is not kept in {where}; set NUMBA_CACHE_DIR to another folder")
+        notice_once(f"compiled code is not kept in {where}; set NUMBA_CACHE_DIR to another folder")
 
 
 _saved, FunctionCache.save_overload = FunctionCache.save_overload, _save

@@ -15,7 +15,7 @@ from evo.errors import ResourceError
 
 kernel_cache.use(__name__)
 
-ONE = np.uint64(1)
+ONE, ONE_FLOAT = np.uint64(1), np.float32(1.0)
 PAIRS, QUADS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 NIBBLES, BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
@@ -77,21 +77,22 @@ def popcount(word):  # type: ignore[no-untyped-def]
     return np.int64((word * BYTES) >> np.uint64(56))
 
 
-@njit(cache=True, error_model="numpy")
-def _times(a, b):  # type: ignore[no-untyped-def]
-    return a * b
+@njit(cache=True, error_model="numpy", nogil=True)
+def _changed_arithmetic(one):  # type: ignore[no-untyped-def]
+    """Return 1 where subnormal numbers vanish, 2 where rounding is not to nearest, else 0; `one` is 1.0 in float32."""
+    # In float64: where subnormal operands count as zero, float32 could not tell the two apart.
+    if np.float64(np.float32(2.0**-126) * one * np.float32(0.5)) != 2.0**-127:
+        return 1
+    number = np.float32(1.0 + 2.0**-23) * one  # of 5 times it the nearest float32 is below, of 7 times it above
+    up = np.float64(number * np.float32(5.0)) != 5.0 + 2.0**-21
+    down = np.float64(number * np.float32(7.0)) != 7.0 + 2.0**-20
+    return 2 if up or down else 0
 
 
 def check_arithmetic() -> None:
     """Raise ResourceError where a library has switched subnormal numbers off, or rounds otherwise than to nearest."""
-    # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
-    changed, number = "", np.float32(1.0 + 2.0**-23)
-    rounded = [float(_times(number, np.float32(by))) - by for by in (5.0, 7.0, -5.0)]
-    if float(_times(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
-        changed = "has set flush-to-zero: subnormal numbers vanish"
-    elif rounded != [2.0**-21, 2.0**-20, -(2.0**-21)]:
-        changed = "has changed how numbers are rounded"
-    if changed:
+    if changed := _changed_arithmetic(ONE_FLOAT):
+        what = ("has set flush-to-zero: subnormal numbers vanish", "has changed how numbers are rounded")[changed - 1]
         raise ResourceError(
-            f"a library in this process {changed} and results would change; leave out the plug-in that loads it"
+            f"a library in this process {what} and results would change; leave out the plug-in that loads it"
         )

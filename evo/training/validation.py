@@ -34,8 +34,8 @@ from evo.records import (
     worst_of,
 )
 from evo.store.metrics import is_metric
+from evo.training.answers import is_row, wrong_in
 from evo.training.opponents import HALL, LOST, SINCE, opponents_of
-from evo.training.refusals import is_row, wrong_in
 
 WEIGHTS, ORIGIN = "champion", "champion_origin"
 OURS = {WEIGHTS, ORIGIN, HALL, SINCE, LOST}  # the arrays of a checkpoint that are the trainer's

@@ -43,12 +43,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     file = "the file or directory to write, which must not exist yet; csv and python: standard output"
     parser.add_argument("file", metavar="FILE", nargs="?", help=file)
     parser.add_argument(
-        "--to", choices=(*networks.FORMATS, PAGE, *metrics.FORMATS), required=True,
+        "--to",
+        choices=(*networks.FORMATS, PAGE, *metrics.FORMATS),
+        required=True,
         help="savedmodel and checkpoint are directories, keras, npz and onnx are files; python is a function, for "
         "decision trees; html is a page on which the champion of Snake, the duel or Connect Four plays with the same "
         "bits and is verified, or one that shows episodes of another game; csv, parquet and tensorboard (a directory) "
         "have the metrics",
-    )  # fmt: skip
+    )
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; default for a page: NAME_OF_THE_RUN.html")
     episodes = "test episodes that a page can verify (default: 200), or whose worst, median and best it shows "
     parser.add_argument("--episodes", metavar="N", help=f"{episodes}(default: 32), 1 to 10000")

@@ -167,9 +167,14 @@ class EpisodeView:
     """The steps of a recorded episode, from 0; after the last one comes the final position."""
 
     def __init__(
-        self, recording: Recording, positions: Sequence[Shown], environment: Environment, policy: Policy, colour: bool,
+        self,
+        recording: Recording,
+        positions: Sequence[Shown],
+        environment: Environment,
+        policy: Policy,
+        colour: bool,
         size: os.terminal_size,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert recording.steps is not None
         self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
